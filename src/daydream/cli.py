@@ -1,0 +1,233 @@
+"""The command `daydream`. Nothing heavy is imported before a command needs it."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from daydream import __version__, flags
+from daydream.errors import UserError
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress")]
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on standard output")]
+RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
+
+
+def console() -> Console:
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+    return Console(width=width)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line: a user's mistake is one line on standard error and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = build(words)(args=words, prog_name="daydream", standalone_mode=False)
+    except UserError as error:
+        code = fail(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write("stopped\n")
+        code = 130
+    except Exception as error:  # the parser's own errors, whichever class this typer gives them
+        if not hasattr(error, "format_message"):
+            raise
+        code = fail(error.format_message())
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def fail(message: str) -> int:
+    sys.stderr.write(f"daydream: {' '.join(message.split())}\n")
+    return 2
+
+
+def build(words: Sequence[str]) -> typer.Typer:
+    """Return the app; the flags of `run` depend on the method and the data set it is given."""
+    app = typer.Typer(
+        help="Class-incremental learning that imagines its past.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(top)
+    app.command("run")(run_command(words[1:]) if words[:1] == ["run"] else run)
+    for command in (resume, list_runs, show, methods, datasets, demo):
+        app.command("list" if command is list_runs else command.__name__)(command)
+    return app
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"daydream {__version__}\n")
+        raise typer.Exit
+
+
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    """Class-incremental learning that imagines its past."""
+
+
+def run_command(words: Sequence[str]) -> Any:
+    """Return the command `run` with the flags of the chosen data set and method."""
+    from daydream.config import RunSettings
+    from daydream.data import source
+    from daydream.methods import load_method
+
+    data, method = flags.given(words, "--data", "shapes"), flags.given(words, "--method", "replay")
+    sections = [
+        flags.Section("run", "The run", RunSettings),
+        flags.Section("data", f"The data set {data}", source(data).Settings),
+        flags.Section("method", f"The method {method}", load_method(method).Settings),
+    ]
+    return flags.command(sections, run)
+
+
+def run(
+    *,
+    out: Annotated[str, typer.Option(help="folder of the run; by default a new one under runs/")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the whole plan and stop")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    values: Annotated[str, typer.Option(hidden=True, parser=str)] = "",
+) -> None:
+    """Train a method through all tasks of a stream. `--method NAME --help` shows that method's settings too."""
+    from daydream.config import make_config
+    from daydream.experiment import Experiment
+    from daydream.tables import method_name, plan_table
+
+    assert isinstance(values, dict)
+    experiment = Experiment(make_config(values["run"], values["data"], values["method"]))
+    if dry_run:
+        from daydream.progress import headline
+
+        console().print(headline(experiment), plan_table(experiment), sep="\n", highlight=False)
+        return
+    chosen = experiment.config.run
+    name = f"{chosen.data}-{method_name(chosen.method).replace('.py:', '-')}-seed{chosen.seed}"
+    folder = Path(out) if out else free_folder(Path("runs"), name)
+    train(lambda progress: experiment.start(folder, progress), folder, quiet, as_json)
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """Return a folder that does not exist yet: NAME, NAME-2, NAME-3, ..."""
+    candidates = (parent / (name if i == 1 else f"{name}-{i}") for i in range(1, 10_000))
+    return next(path for path in candidates if not path.exists())
+
+
+def train(start: Any, folder: Path, quiet: bool, as_json: bool) -> dict[str, Any]:
+    """Train with progress and signals in place; print the result."""
+    from daydream.engine import Interrupted
+    from daydream.progress import make_progress, stop_switch
+    from daydream.runs import RunFolder
+    from daydream.tables import run_table
+
+    screen = console()
+    with stop_switch() as switch:
+        progress = make_progress(switch, Console(stderr=True) if as_json else screen, quiet)
+        try:
+            result: dict[str, Any] = start(progress)
+        except Interrupted as stop:
+            progress.close()
+            sys.stderr.write(f"stopped; go on with: daydream resume {folder}\n")
+            raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
+        finally:
+            progress.close()
+    if as_json:
+        sys.stdout.write(json.dumps(result) + "\n")
+    elif not quiet:
+        screen.print(run_table(RunFolder(folder)), f"run: {folder}", sep="\n", highlight=False)
+    return result
+
+
+def resume(run: RunPath, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Go on with a run that was stopped or killed, from its last checkpoint."""
+    from daydream.config import config_from_json
+    from daydream.experiment import Experiment
+    from daydream.runs import RunFolder
+
+    folder = RunFolder.open(run)
+    if folder.result is not None:
+        sys.stderr.write(f"{run} is finished already\n")
+    experiment = Experiment(config_from_json(folder.config))
+    train(lambda progress: experiment.resume(folder, progress), run, quiet, as_json)
+
+
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="where to look")] = Path("runs"), as_json: Json = False
+) -> None:
+    """List the runs in a folder."""
+    from daydream.runs import find_runs
+    from daydream.tables import list_table, summary_of
+
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; give the folder your runs are in")
+    runs = find_runs(folder)
+    if as_json:
+        sys.stdout.write(json.dumps([summary_of(run) for run in runs]) + "\n")
+    else:
+        console().print(list_table(runs) if runs else f"no run in {folder}", highlight=False)
+
+
+def show(run: RunPath, as_json: Json = False) -> None:
+    """Show a run: its settings, accuracy after each task, averages, and the command that repeats it."""
+    from daydream.runs import RunFolder
+    from daydream.tables import run_table, summary_of
+
+    folder = RunFolder.open(run)
+    if as_json:
+        sys.stdout.write(json.dumps(folder.result or summary_of(folder)) + "\n")
+    else:
+        console().print(run_table(folder), highlight=False)
+
+
+def methods(as_json: Json = False) -> None:
+    """List the methods."""
+    from daydream.methods import METHODS
+
+    names_and_lines({name: line for name, (_, line) in METHODS.items()}, as_json, "daydream run --method NAME --help")
+
+
+def datasets(as_json: Json = False) -> None:
+    """List the data sets."""
+    from daydream.data import SOURCES
+
+    names_and_lines({name: line for name, (_, line) in SOURCES.items()}, as_json, "daydream run --data NAME --help")
+
+
+def names_and_lines(lines: dict[str, str], as_json: bool, hint: str) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(lines) + "\n")
+        return
+    width = max(map(len, lines))
+    for name, line in lines.items():
+        sys.stdout.write(f"{name:<{width}}  {line}\n")
+    sys.stdout.write(f"settings of one: {hint}\n")
+
+
+def demo(
+    out: Annotated[Path | None, typer.Option(help="folder of the runs; by default a new one under runs/")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run three methods on the embedded data set, in about two minutes on two CPU cores, and compare them."""
+    from daydream.demo import RUNS
+    from daydream.config import make_config
+    from daydream.experiment import Experiment
+    from daydream.tables import comparison_table
+
+    parent = out or free_folder(Path("runs"), "demo")
+    finished = []
+    for name, (run_values, data_values, method_values) in RUNS.items():
+        experiment = Experiment(make_config(run_values, data_values, method_values))
+        folder = parent / name
+        result = train(lambda progress, e=experiment, f=folder: e.start(f, progress), folder, quiet, as_json=False)  # type: ignore[misc]
+        finished.append((name, result, folder))
+    console().print(comparison_table(finished), highlight=False)

@@ -1,0 +1,125 @@
+"""A run's settings: everything needed to run it again, as it stands in config.json."""
+
+import dataclasses
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from daydream import __version__
+from daydream.errors import UserError
+from daydream.settings import changed, from_dict, require, setting
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What the run, not the method or the data set, decides."""
+
+    data: str = setting("shapes", "data set: see `daydream datasets`")
+    root: str = setting("", "folder or archive the data set is read from")
+    method: str = setting("replay", "method: see `daydream methods`, or FILE.py:Class for your own")
+    backbone: str = setting("resnet32", "network: resnet32, resnet10, resnet18 or resnet18-small")
+    cut: str = setting("stage3", "the stage the network is cut after, into a lower and an upper half")
+    base: int | None = setting(None, "classes of the base task; by default half of them")
+    steps: int = setting(5, "increments the other classes arrive in")
+    memory: int | None = setting(
+        None, "exemplars kept, by the rule of --budget; by default 20 per class of the data set"
+    )
+    budget: Literal["total", "per_class"] = setting(
+        "total", "whether --memory counts all exemplars or those of one class"
+    )
+    order: str = setting(
+        "auto",
+        "class order: icarl, lucir, paper-1, paper-2, paper-3, natural, seed:N or a file; auto takes "
+        "icarl for cifar100, lucir for imagenet-subset, natural elsewhere",
+    )
+    seed: int = setting(1, "seed of everything random")
+    validation: float = setting(0.0, "share of the training images held out and reported on instead of the test images")
+    base_from: str = setting("", "a finished run whose base task this one starts from")
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    precision: Literal["auto", "bf16", "tf32", "fp32"] = setting("auto", "auto is bf16 on a GPU and fp32 on a CPU")
+    compile: bool | None = setting(None, "compile the network; by default on a GPU only")
+    capture: bool | None = setting(
+        None, "capture the training step as a CUDA graph; by default wherever there is a GPU"
+    )
+    checkpoint_every: int = setting(10, "epochs between checkpoints within a stage")
+    tensorboard: bool = setting(False, "also write TensorBoard events (needs daydream[tensorboard])")
+
+    def __post_init__(self) -> None:
+        require(self.checkpoint_every >= 1, f"--checkpoint-every {self.checkpoint_every} must be at least 1")
+        require(self.seed >= 0, f"--seed {self.seed} must not be negative")
+        require(0 <= self.validation < 1, f"--validation {self.validation} must lie between 0 and 1")
+        require(self.memory is None or self.memory >= 0, f"--memory {self.memory} must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The settings of a run, of its data set and of its method."""
+
+    run: RunSettings
+    data: Any
+    """The data source's `Settings`."""
+    method: Any
+    """The method's `Settings`."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            "run": asdict(self.run),
+            "data": asdict(self.data),
+            "method": asdict(self.method),
+        }
+
+
+def make_config(run: Mapping[str, Any], data: Mapping[str, Any], method: Mapping[str, Any]) -> Config:
+    """Build a config from plain values; each component checks its own."""
+    from daydream.data import source
+    from daydream.methods import load_method, resolve
+
+    settings = from_dict(RunSettings, run)
+    settings = dataclasses.replace(
+        settings,
+        method=resolve(settings.method),
+        root=_absolute(settings.root),
+        base_from=_absolute(settings.base_from),
+    )
+    data_settings: Any = from_dict(source(settings.data).Settings, data)
+    return Config(run=settings, data=data_settings, method=from_dict(load_method(settings.method).Settings, method))
+
+
+def config_from_json(stored: Mapping[str, Any]) -> Config:
+    """Read a config.json back."""
+    if stored.get("format") != FORMAT:
+        raise UserError(f"config.json has format {stored.get('format')!r}; this daydream reads format {FORMAT}")
+    return make_config(stored["run"], stored["data"], stored["method"])
+
+
+def _absolute(path: str) -> str:
+    """Make a path valid from any folder: a run may be resumed from another one."""
+    return str(Path(path).expanduser().resolve()) if path else ""
+
+
+def environment() -> dict[str, str]:
+    """Return the versions and the machine a result belongs to."""
+    import torch
+
+    return {
+        "daydream": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:
+    """Raise the user's mistake if settings differ, naming them."""
+    names = changed(before, now)
+    if names:
+        raise UserError(
+            f"{where}: the settings changed since its checkpoint ({', '.join(names)}); a run goes on with the settings it "
+            "began with: restore config.json, or start a new run"
+        )

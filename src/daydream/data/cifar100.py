@@ -1,0 +1,30 @@
+"""CIFAR-100: 50,000 training and 10,000 test images of 32x32 pixels in 100 classes (the fine labels)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from daydream.data.cifar import Layout, load_cifar
+from daydream.data.images import Dataset
+
+LAYOUT = Layout(
+    name="cifar100",
+    title="CIFAR-100",
+    folder="cifar-100-python",
+    archive="cifar-100-python.tar.gz",
+    train=("train",),
+    test="test",
+    meta="meta",
+    labels_key="fine_labels",
+    names_key="fine_label_names",
+    mean=(0.5071, 0.4867, 0.4408),
+    std=(0.2675, 0.2565, 0.2761),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """CIFAR-100 has nothing to set."""
+
+
+def load(root: Path | None, settings: Settings) -> Dataset:
+    return load_cifar(LAYOUT, root)

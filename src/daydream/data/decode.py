@@ -1,0 +1,97 @@
+"""Decode image files with Pillow to squares of one size.
+
+Imports no torch, as the worker processes of `decode_pool.py` import this module.
+"""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from daydream.errors import UserError
+
+VERSION = 1
+"""Raise when the pixels that `decode` returns change: cached sets are then made anew."""
+RESIDENT_GIB = 24.0
+"""A set whose decoded pixels take at most this much is held in memory; $DAYDREAM_RESIDENT_GB overrides it."""
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"})
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+"""What Pillow may take a file for, whatever its name says; a GIF called .jpg is common."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Decoded images [N, 3, canvas, canvas], and for each that failed (its pixels are 0) the reason by its index."""
+
+    pixels: NDArray[np.uint8]
+    failures: dict[int, str]
+
+
+def canvas_size(image_size: int, augmentation: str) -> int:
+    """Return the side to store: `imagenet` crops at random, from 256 pixels for 224."""
+    return round(image_size * 256 / 224) if augmentation == "imagenet" else image_size
+
+
+def fits_in_memory(num_images: int, canvas: int) -> bool:
+    """Tell whether a decoded set is small enough to be held in memory."""
+    text = os.environ.get("DAYDREAM_RESIDENT_GB", str(RESIDENT_GIB))
+    try:
+        limit = float(text) * 2**30
+    except ValueError:
+        raise UserError(f"DAYDREAM_RESIDENT_GB is '{text}', but takes a number of GiB such as 24") from None
+    return num_images * 3 * canvas**2 <= limit
+
+
+def images_in(folder: Path) -> list[str]:
+    """Return the paths of a folder's image files, by name; hidden files, such as macOS leaves, are none."""
+    with os.scandir(folder) as entries:
+        names = sorted(e.name for e in entries if not e.name.startswith(".") and e.is_file())
+    return [os.path.join(folder, name) for name in names if os.path.splitext(name)[1].lower() in SUFFIXES]
+
+
+def folders_in(folder: Path) -> list[str]:
+    """Return the sorted names of a folder's visible sub-folders."""
+    with os.scandir(folder) as entries:
+        return sorted(e.name for e in entries if not e.name.startswith(".") and e.is_dir())
+
+
+def decode(path: str, canvas: int) -> NDArray[np.uint8]:
+    """Return the image as [3, canvas, canvas]: upright, RGB, short side scaled to `canvas`, centre kept."""
+    with Image.open(path, formats=FORMATS) as file:
+        file.draft(None, (canvas, canvas))  # a large JPEG is decoded at a fraction of its size, never below the canvas
+        image = _rgb(ImageOps.exif_transpose(file))
+    (width, height), side = image.size, min(image.size)
+    left, top = (width - side) // 2, (height - side) // 2
+    square = image.resize((canvas, canvas), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+    return np.asarray(square).transpose(2, 0, 1)
+
+
+def decode_group(paths: Sequence[str], canvas: int) -> Decoding:
+    """Decode a few images, one after the other; what cannot be decoded is reported, not raised."""
+    pixels = np.zeros((len(paths), 3, canvas, canvas), np.uint8)
+    failures = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's remarks on odd but readable files
+        for i, path in enumerate(paths):
+            try:
+                pixels[i] = decode(path, canvas)
+            except MemoryError:
+                raise
+            except Exception as error:  # a damaged file can raise nearly anything
+                failures[i] = " ".join(f"{type(error).__name__}: {error}".split())
+    return Decoding(pixels, failures)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """Convert to RGB, transparent parts over white: what a picture with them is mostly drawn for."""
+    if image.mode.startswith("I"):  # 16 bits per pixel, which Pillow would clip and not scale
+        return Image.fromarray((np.asarray(image) / 257).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if "transparency" in image.info or {"A", "a"} & set(image.getbands()):
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")

@@ -1,0 +1,77 @@
+"""The device a run trains on, and how: precision, compilation, capture."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from daydream.errors import UserError
+
+Precision = Literal["bf16", "tf32", "fp32"]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A device and the settings that make it fast there."""
+
+    device: torch.device
+    precision: Precision
+    compile: bool
+    capture: bool
+
+    @classmethod
+    def choose(cls, device: str, precision: str, compile: bool | None, capture: bool | None) -> "Hardware":
+        """Resolve `auto` to what this machine has; bf16, compilation and capture are the default on a GPU."""
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise UserError(
+                "--device cuda: this machine has no usable CUDA GPU (or torch is a CPU build); use --device cpu"
+            )
+        try:
+            chosen = torch.device(device)
+        except RuntimeError as error:
+            raise UserError(f"--device {device} is not a device; use auto, cpu, cuda or cuda:N") from error
+        if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+            raise UserError(f"--device {device}: this machine has {torch.cuda.device_count()} GPU(s)")
+        gpu = chosen.type == "cuda"
+        if precision == "auto":
+            precision = "bf16" if gpu else "fp32"
+        if capture and not gpu:
+            raise UserError("--capture needs a CUDA GPU: a CUDA graph cannot be captured on a CPU")
+        return cls(chosen, precision, gpu if compile is None else compile, gpu if capture is None else capture)  # type: ignore[arg-type]
+
+    def set_up(self) -> None:
+        """Set torch's global switches for this hardware."""
+        tf32 = self.precision != "fp32"
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = True
+        if self.compile:
+            from torch._dynamo import config
+
+            # A class count or batch that changes between stages must not turn shapes into symbols: static ones are faster.
+            config.automatic_dynamic_shapes = False
+            config.cache_size_limit = 64
+
+    @contextlib.contextmanager
+    def autocast(self) -> Iterator[None]:
+        """Run the passes inside in the chosen precision."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            yield
+
+    def compile_parts(self, net: nn.Module) -> None:
+        """Compile, in place and once, the parts a network offers."""
+        offered: Callable[[], list[nn.Module]] | None = getattr(net, "compiled_parts", None)
+        for part in offered() if self.compile and offered is not None else []:
+            if part._compiled_call_impl is None:
+                part.compile(dynamic=False)
+
+    def describe(self) -> str:
+        """Name the device and the ways it is used, for config.json and the plan."""
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        ways = [self.precision, *(["compiled"] if self.compile else []), *(["captured"] if self.capture else [])]
+        return f"{name} ({', '.join(ways)})"

@@ -1,0 +1,297 @@
+"""A whole experiment: tasks in turn, the stages of each, an evaluation after each, checkpoints all along."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from daydream import base, checkpoint, evaluate
+from daydream.config import Config, check_unchanged, environment
+from daydream.data import source
+from daydream.data.augment import AUGMENTATIONS, Prepare
+from daydream.data.images import Dataset
+from daydream.engine import Engine, EpochReport, Hardware, Partial
+from daydream.errors import UserError
+from daydream.inference import over_images
+from daydream.memory import Budget, Memory, class_means
+from daydream.methods import load_method, source_digest
+from daydream.methods.method import Method, Setup
+from daydream.nets.resnet import parameter_count
+from daydream.runs import RunFolder, load_checkpoint, save_checkpoint
+from daydream.settings import plain_json
+from daydream.stage import Stage, State
+from daydream.stream import Stream, Task, class_order, make_stream
+
+DEFAULT_ORDERS = {"cifar100": "icarl", "imagenet-subset": "lucir"}
+
+
+class Progress(Protocol):
+    """Whoever shows a run to a person."""
+
+    def run_begins(self, experiment: "Experiment", folder: Path, resumed: bool) -> None: ...
+
+    def task_begins(self, task: Task, stages: list[Stage]) -> None: ...
+
+    def stage_begins(self, task: Task, stage: Stage, from_epoch: int) -> None: ...
+
+    def epoch_ends(self, task: Task, stage: Stage, report: EpochReport) -> None: ...
+
+    def task_ends(self, row: Mapping[str, Any]) -> None: ...
+
+    def stop_asked(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """A task as `--dry-run` shows it."""
+
+    task: int
+    classes: int
+    images: int
+    exemplars: int
+    """Held when the task begins."""
+    stages: list[Stage]
+
+
+@dataclass
+class Cursor:
+    """How far a run has come; all of it is checkpointed."""
+
+    task: int = 0
+    stage: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """One evaluation per finished task."""
+    seconds: float = 0.0
+    """Spent in earlier processes."""
+
+
+class Experiment:
+    """Data, stream, method and hardware of a config, made ready and checked before anything is written."""
+
+    def __init__(self, config: Config) -> None:
+        run = config.run
+        self.hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture)
+        self.data: Dataset = source(run.data).load(Path(run.root).expanduser() if run.root else None, config.data)
+        self.fingerprint = self.data.fingerprint()
+        classes = len(self.data.class_names)
+        order = DEFAULT_ORDERS.get(run.data, "natural") if run.order == "auto" else run.order
+        base = max(1, classes // 2) if run.base is None else run.base
+        memory = (20 * classes if run.budget == "total" else 20) if run.memory is None else run.memory
+        run = replace(run, order=order, base=base, memory=memory)
+        self.config = replace(config, run=run)
+        self.budget = Budget(run.budget, memory)
+        self.method = self._method()
+        stream = self.method.reshape(
+            make_stream(self.data, class_order(order, classes), base, run.steps, run.validation)
+        )
+        self._check_memory(stream)
+        device = self.hardware.device
+        self.stream = Stream(stream.train.to(device), stream.test.to(device), stream.sizes)
+
+    def _method(self) -> Method[Any]:
+        run = self.config.run
+        prepare = Prepare(self.data.mean, self.data.std, self._image_size())
+        augment = AUGMENTATIONS[self.data.augmentation](prepare)
+        setup = Setup(run.backbone, run.cut, self.budget, prepare, augment, run.seed)
+        return load_method(run.method)(self.config.method, setup)
+
+    def _image_size(self) -> int:
+        stored = self.data.train.image_size[0]
+        return int(getattr(self.config.data, "image_size", stored)) if self.data.augmentation == "imagenet" else stored
+
+    def _check_memory(self, stream: Stream) -> None:
+        if not self.method.keeps_exemplars:
+            return
+        if self.budget.size == 0:
+            raise UserError(
+                f"--memory 0: method '{self.config.run.method}' keeps exemplars and needs a memory; "
+                "give it one, or use --method finetune"
+            )
+        self.budget.check(stream.train, stream.sizes)
+
+    def plan(self) -> list["PlannedTask"]:
+        """Return what each task will do, without doing it."""
+        tasks = [self.stream.task(index) for index in range(len(self.stream))]
+        held = self.budget.held if self.method.keeps_exemplars else lambda _: 0
+        return [
+            PlannedTask(task.index, task.num_new, len(task.train), held(task.num_old), self.method.stages(task))
+            for task in tasks
+        ]
+
+    def parameters(self) -> int:
+        """Return the parameters at inference once every class is known, by building the network of the last task."""
+        return parameter_count(self.method.new_network(self.stream.task(len(self.stream) - 1)))
+
+    def fresh_state(self) -> State:
+        return State(Memory.empty(self.budget), self.hardware.device)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a resumed run must still agree on: the config, the data and the user's own method file."""
+        whole = {
+            **self.config.to_json(),
+            "fingerprint": self.fingerprint,
+            "method_source": source_digest(self.config.run.method),
+        }
+        return cast(dict[str, Any], plain_json(whole))
+
+    def start(self, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Run from the beginning in a new folder; return the result."""
+        state = self.fresh_state()
+        given = base.read(self, Path(self.config.run.base_from)) if self.config.run.base_from else None
+        run = RunFolder.create(
+            folder, {**self.identity(), "environment": environment(), "device": self.hardware.describe()}
+        )
+        with run.locked():
+            return Session(self, run, progress, state, Cursor(), given=given).go()
+
+    def resume(self, run: RunFolder, progress: Progress) -> dict[str, Any]:
+        """Go on from a run's last checkpoint; return the result."""
+        with run.locked():
+            if run.result is not None:
+                return run.result
+            found = load_checkpoint(run.path / "checkpoint")
+            if found is None:
+                run.forget_metrics_after(0)
+                base_from = self.config.run.base_from
+                given = base.read(self, Path(base_from)) if base_from else None
+                return Session(self, run, progress, self.fresh_state(), Cursor(), given=given).go()
+            info, components = found
+            check_unchanged(info["identity"], self.identity(), str(run.path))
+            run.forget_metrics_after(info["metrics_size"])
+            state = checkpoint.unpack(info["state"], components, self.method.kinds, self.hardware.device)
+            partial = info["partial"] and Partial(**info["partial"], optimizer=components["optimizer"])
+            return Session(self, run, progress, state, Cursor(**info["cursor"]), partial, resumed=True).go()
+
+
+class Session:
+    """One process's stretch of a run: a cursor moving over tasks and stages."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        run: RunFolder,
+        progress: Progress,
+        state: State,
+        cursor: Cursor,
+        partial: Partial | None = None,
+        resumed: bool = False,
+        given: base.Base | None = None,
+    ) -> None:
+        self.experiment, self.run, self.progress = experiment, run, progress
+        self.state, self.cursor, self.partial = state, cursor, partial
+        self.resumed, self.given = resumed, given
+        self.method, self.stream = experiment.method, experiment.stream
+        self.engine = Engine(experiment.hardware, experiment.config.run.seed)
+        self.identity = experiment.identity()
+        self.began = time.perf_counter()
+        self.stage_began = 0.0
+
+    def go(self) -> dict[str, Any]:
+        """Run what is left and write the result."""
+        self.experiment.hardware.set_up()
+        self.progress.run_begins(self.experiment, self.run.path, self.resumed)
+        while self.cursor.task < len(self.stream):
+            self.run_task(self.stream.task(self.cursor.task))
+        result = self.result()
+        self.run.write_result(result)
+        return result
+
+    def run_task(self, task: Task) -> None:
+        """Run the stages of a task that are left, then evaluate."""
+        self.task, stages = task, self.method.stages(task)
+        self.progress.task_begins(task, stages)
+        while self.cursor.stage < len(stages):
+            self.run_stage(stages[self.cursor.stage])
+        row = self.evaluate(task)
+        self.run.append({"kind": "task", **row})
+        self.cursor.rows.append(row)
+        self.cursor.task, self.cursor.stage = task.index + 1, 0
+        self.checkpoint(None)
+        self.progress.task_ends(row)
+
+    def run_stage(self, stage: Stage) -> None:
+        """Run one stage, or take over a base task that another run has trained."""
+        self.stage, partial = stage, self.partial
+        self.stage_began = time.perf_counter()
+        self.partial = None
+        shared = self.task.is_base and stage.shared_as is not None
+        if self.given is not None and shared:
+            base.take(self.given, self.state, self.method.kinds)
+        else:
+            self.progress.stage_begins(self.task, stage, partial.epoch if partial else 0)
+            self.engine.run(stage, self.state, (self.task.index, self.cursor.stage), self, partial)
+        if shared:
+            base.write(self.experiment, self.run.path, stage, self.state)
+        self.cursor.stage += 1
+        self.checkpoint(None)
+
+    # What the engine asks of its watcher.
+
+    def epoch(self, report: EpochReport) -> None:
+        where = {"kind": "epoch", "task": self.task.index, "stage": self.stage.name}
+        self.run.append({**where, **{k: v for k, v in asdict(report).items() if k != "epochs"}})
+        self.progress.epoch_ends(self.task, self.stage, report)
+
+    def stop_asked(self) -> bool:
+        return self.progress.stop_asked()
+
+    def wants_checkpoint(self, epoch: int) -> bool:
+        return epoch % self.experiment.config.run.checkpoint_every == 0
+
+    def checkpoint(self, partial: Partial | None) -> None:
+        """Write all that a resumed run needs."""
+        info, components = checkpoint.pack(self.state)
+        if partial is not None:
+            components["optimizer"] = partial.optimizer
+        cursor = {**asdict(self.cursor), "seconds": self.seconds()}
+        stands = partial and {"epoch": partial.epoch, "step": partial.step, "sums": partial.sums}
+        whole = {
+            "identity": self.identity,
+            "cursor": cursor,
+            "partial": stands,
+            "state": info,
+            "metrics_size": self.run.metrics_size,
+        }
+        save_checkpoint(self.run.path / "checkpoint", whole, components)
+
+    def seconds(self) -> float:
+        return self.cursor.seconds + time.perf_counter() - self.began
+
+    # Evaluation.
+
+    def evaluate(self, task: Task) -> dict[str, Any]:
+        """Return a task's row: CNN and, with exemplars, NME accuracy on the test images of all classes seen."""
+        state, prepare = self.state, self.method.setup.prepare
+        sizes = self.stream.sizes[: task.index + 1]
+        test = self.stream.test_seen(task.index)
+        features, scores = over_images(lambda x: self.method.predict(state, x), test, prepare)
+        row: dict[str, Any] = {"task": task.index, "classes": task.num_seen, "exemplars": len(state.memory)}
+        row["cnn"] = asdict(evaluate.accuracy(scores, test.labels, sizes))
+        row["nme"] = None
+        if len(state.memory):
+            exemplars = state.memory.as_set(test.class_names)
+            plain, mirrored = (
+                over_images(lambda x: (self.method.predict(state, x).features,), exemplars, prepare, mirror)[0]
+                for mirror in (False, True)
+            )
+            means = class_means(plain, mirrored, exemplars.labels, task.num_seen)
+            row["nme"] = asdict(evaluate.accuracy(evaluate.nearest_mean_scores(features, means), test.labels, sizes))
+        return {**row, "seconds": round(self.seconds(), 2)}
+
+    def result(self) -> dict[str, Any]:
+        """Return what result.json holds."""
+        rows, config = self.cursor.rows, self.experiment.config
+        summary: dict[str, Any] = {"method": config.run.method, "data": config.run.data, "reports": self.method.reports}
+        for kind in ("nme", "cnn"):
+            known = all(row[kind] is not None for row in rows)
+            tops = [row[kind]["top1"] for row in rows] if known else []
+            summary[f"average_{kind}"] = round(evaluate.average(tops), 4) if tops else None
+            summary[f"last_{kind}"] = tops[-1] if tops else None
+            drop = evaluate.forgetting([row[kind]["per_task"] for row in rows]) if known else None
+            summary[f"forgetting_{kind}"] = None if drop is None else round(drop, 4)
+        summary["forgetting"] = summary[f"forgetting_{self.method.reports}"]
+        summary["parameters"] = parameter_count(self.method.inference_network(self.state))
+        summary["seconds"] = round(self.seconds(), 2)
+        summary["evaluated_on"] = "validation" if config.run.validation else "test"
+        return {**summary, "tasks": rows, "config": self.run.config}

@@ -1,0 +1,157 @@
+"""Exemplars: which images of a class are kept, how many, and the class means they stand for.
+
+Shapes: C classes, N images, D feature dimensions, M exemplars.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daydream.data.images import ImageSet, Resident
+from daydream.errors import UserError
+
+BudgetRule = Literal["total", "per_class"]
+HERDING_LIMIT = 1000  # iterations, as in iCaRL's code
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many exemplars may be kept: `size` in `total`, shared by the classes seen, or `size` `per_class`."""
+
+    rule: BudgetRule
+    size: int
+
+    def quota(self, num_seen: int) -> int:
+        """Return the exemplars per class once `num_seen` classes are known."""
+        return self.size // num_seen if self.rule == "total" else self.size
+
+    def held(self, num_seen: int) -> int:
+        """Return the exemplars kept in all once `num_seen` classes are known."""
+        return self.quota(num_seen) * num_seen if num_seen else 0
+
+    def __str__(self) -> str:
+        return f"{self.size} in total" if self.rule == "total" else f"{self.size} per class"
+
+    def check(self, train: ImageSet, sizes: tuple[int, ...]) -> None:
+        """Raise the user's mistake if a quota is 0 or a class has fewer images than its quota on arrival."""
+        seen = 0
+        for size in sizes:
+            quota = self.quota(seen + size)
+            if quota < 1:
+                raise UserError(
+                    f"--memory {self.size} with --budget {self.rule} leaves no exemplar per class once {seen + size} "
+                    "classes are seen; raise --memory"
+                )
+            counts = train.counts()[seen : seen + size]
+            if counts.min() < quota:
+                label = seen + int(counts.argmin())
+                raise UserError(
+                    f"class '{train.class_names[label]}' has {int(counts.min())} training images, fewer than the "
+                    f"{quota} exemplars per class that --memory {self.size} --budget {self.rule} asks for; lower --memory"
+                )
+            seen += size
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The exemplars, sorted by class and, within a class, by herding rank: shrinking a class truncates it."""
+
+    budget: Budget
+    images: Tensor
+    """[M, 3, H, W] uint8."""
+    labels: Tensor
+    """[M] int64, on the CPU."""
+    ranks: Tensor
+    """[M] int64, on the CPU; 0 is the first exemplar herded."""
+
+    @classmethod
+    def empty(cls, budget: Budget) -> Self:
+        none = torch.zeros(0, dtype=torch.int64)
+        return cls(budget, torch.zeros(0, 3, 1, 1, dtype=torch.uint8), none, none)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def as_set(self, class_names: tuple[str, ...]) -> ImageSet:
+        return ImageSet(Resident(self.images), self.labels, class_names)
+
+    def shrunk(self, quota: int) -> Self:
+        """Keep the first `quota` exemplars of each class."""
+        keep = self.ranks < quota
+        return replace(
+            self, images=self.images[keep.to(self.images.device)], labels=self.labels[keep], ranks=self.ranks[keep]
+        )
+
+    def updated(self, train: ImageSet, features: Tensor, num_seen: int) -> Self:
+        """Shrink the old classes to the new quota and herd the classes of `train` by their `features` [N, D]."""
+        quota = self.budget.quota(num_seen)
+        chosen, ranks = herd(features, train.labels, quota)
+        kept, images = self.shrunk(quota), train.pixels.fetch(chosen)
+        old = kept.images.to(images.device) if len(kept) else images[:0]
+        return replace(
+            self,
+            images=torch.cat([old, images]),
+            labels=torch.cat([kept.labels, train.labels[chosen]]),
+            ranks=torch.cat([kept.ranks, ranks]),
+        )
+
+
+def herd(features: Tensor, labels: Tensor, quota: int) -> tuple[Tensor, Tensor]:
+    """Choose `quota` images per class whose running feature mean follows the class mean (iCaRL, Algorithm 4).
+
+    With phi the L2-normalised features of a class, mu their mean and w = mu: pick argmax <w, phi>; a new pick takes the
+    next rank; w += mu - phi[pick] either way; until `quota` picks or 1,000 rounds. Classes too stubborn for that are
+    filled with their unpicked images nearest to mu. All classes advance together.
+
+    features [N, D], labels [N] -> index of the exemplars [C * quota], sorted by class and rank, and their ranks.
+    """
+    labels = labels.to(features.device)
+    classes, counts = labels.unique(return_counts=True)
+    positions = labels.sort(stable=True).indices
+    longest = int(counts.max())
+    first = counts.cumsum(0) - counts
+    column = torch.arange(longest, device=features.device)
+    real = column < counts[:, None]
+    padded = positions[(first[:, None] + column).clamp(max=len(labels) - 1)]
+    phi = F.normalize(features.float(), dim=1)[padded] * real[..., None]
+    mean = phi.sum(1) / counts[:, None]
+    rank = _herding_ranks(phi, mean, real, quota)
+    order = rank.sort(dim=1, stable=True).indices[:, :quota]
+    chosen = padded.gather(1, order).flatten().cpu()
+    return chosen, torch.arange(quota).repeat(len(classes))
+
+
+def _herding_ranks(phi: Tensor, mean: Tensor, real: Tensor, quota: int) -> Tensor:
+    """Return the rank [C, N] of each image in its class; images beyond the quota rank after it."""
+    unpicked = phi.shape[1] + HERDING_LIMIT
+    rank = torch.full(phi.shape[:2], unpicked, device=phi.device)
+    taken = torch.zeros(len(phi), dtype=torch.int64, device=phi.device)
+    rows = torch.arange(len(phi), device=phi.device)
+    target = mean.clone()
+    for round in range(HERDING_LIMIT):
+        score = torch.einsum("cd,cnd->cn", target, phi).masked_fill(~real, -torch.inf)
+        pick = score.argmax(1)
+        fresh = (rank[rows, pick] == unpicked) & (taken < quota)
+        rank[rows, pick] = torch.where(fresh, taken, rank[rows, pick])
+        taken += fresh
+        target += mean - phi[rows, pick]
+        if round % 32 == 31 and bool((taken >= quota).all()):
+            break
+    nearness = torch.einsum("cd,cnd->cn", mean, phi).argsort(dim=1, descending=True).argsort(dim=1)
+    rank = torch.where(rank == unpicked, phi.shape[1] + nearness, rank)
+    return torch.where(real, rank, 2 * unpicked)
+
+
+def class_means(features: Tensor, mirrored: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Return the normalised mean [C, D] of each class's exemplars and their mirror images.
+
+    m_c = normalise( (mean of normalised features + mean of normalised features of the mirrored images) / 2 )
+    """
+    both = (F.normalize(features.float(), dim=1) + F.normalize(mirrored.float(), dim=1)) / 2
+    labels = labels.to(both.device)
+    total = torch.zeros(num_classes, both.shape[1], device=both.device).index_add_(0, labels, both)
+    counts = torch.bincount(labels, minlength=num_classes).clamp(min=1)
+    return F.normalize(total / counts[:, None], dim=1)

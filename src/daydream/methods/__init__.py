@@ -1,0 +1,67 @@
+"""Methods by name; a method's module is imported when it is asked for."""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import Any
+
+from daydream.errors import UserError, unknown
+from daydream.methods.method import Method
+
+METHODS: dict[str, tuple[str, str]] = {
+    "finetune": (
+        "daydream.methods.finetune:Finetune",
+        "train on the new classes alone: the lower bound, which forgets",
+    ),
+    "replay": ("daydream.methods.replay:Replay", "exemplars, feature distillation, proxies: the paper's Baseline"),
+    "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
+}
+
+
+def load_method(name: str) -> type[Method[Any]]:
+    """Return a method's class by its name, or from `FILE.py:Class`."""
+    if ".py:" in name:
+        return _from_file(*name.rsplit(":", 1))
+    if name not in METHODS:
+        raise unknown("method", name, [*METHODS, "FILE.py:Class"])
+    module, attribute = METHODS[name][0].split(":")
+    found: type[Method[Any]] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def resolve(name: str) -> str:
+    """Make a method's name valid from any folder: a file's path becomes absolute."""
+    file, colon, attribute = name.rpartition(":")
+    return f"{Path(file).resolve()}{colon}{attribute}" if ".py:" in name else name
+
+
+def source_digest(name: str) -> str | None:
+    """Return the digest of a user's own method file, or None for a method of ours."""
+    return hashlib.sha256(Path(name.rsplit(":", 1)[0]).read_bytes()).hexdigest()[:16] if ".py:" in name else None
+
+
+def _from_file(file: str, attribute: str) -> type[Method[Any]]:
+    path = Path(file)
+    if not path.is_file():
+        raise UserError(f"--method {file}:{attribute}: there is no file {file}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"--method {file}: the file cannot be imported: {type(error).__name__}: {error}") from error
+    found = getattr(module, attribute, None)
+    if not (inspect.isclass(found) and issubclass(found, Method)):
+        own = [
+            k
+            for k, v in vars(module).items()
+            if inspect.isclass(v) and issubclass(v, Method) and v.__module__ == path.stem
+        ]
+        raise UserError(
+            f"--method {file}:{attribute}: the file has no method '{attribute}' (it has: {', '.join(own) or 'none'})"
+        )
+    return found

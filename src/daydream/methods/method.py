@@ -1,0 +1,170 @@
+"""What a method is: its settings, its stages for each task, and how it predicts."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
+
+from torch import Tensor, nn
+
+from daydream import rng, schedules
+from daydream.checkpoint import Kinds
+from daydream.data.augment import Augment, Prepare
+from daydream.data.images import ImageSet
+from daydream.inference import over_images
+from daydream.losses import cross_entropy
+from daydream.memory import Budget
+from daydream.nets.network import Network
+from daydream.settings import require, setting
+from daydream.stage import SGD, Batch, Batches, Group, Stage, State
+from daydream.stream import Stream, Task
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the run, not the method, decides."""
+
+    backbone: str
+    cut: str
+    budget: Budget
+    prepare: Prepare
+    augment: Augment
+    seed: int
+
+
+class Prediction(NamedTuple):
+    """What a learner says of a batch of images."""
+
+    features: Tensor
+    """[B, D], for the nearest mean of exemplars."""
+    scores: Tensor
+    """[B, C], for the head's accuracy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """The training recipe every method starts from; the defaults are those of the paper's released configuration."""
+
+    base_epochs: int = setting(160, "epochs of the base task (released configuration)")
+    epochs: int = setting(160, "epochs of each increment (released configuration)")
+    lr: float = setting(0.1, "learning rate, falling to 0 along a cosine (paper, section 4.1)")
+    momentum: float = setting(0.9, "momentum of SGD (released configuration)")
+    weight_decay: float = setting(5e-4, "weight decay (released configuration)")
+    batch_size: int = setting(128, "images in a step (released configuration)")
+    clamp: float = setting(5.0, "clamp every gradient entry to plus or minus this (released code)")
+
+    def __post_init__(self) -> None:
+        for name in ("base_epochs", "epochs", "batch_size"):
+            require(getattr(self, name) >= 1, f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
+        require(self.lr > 0, f"--lr {self.lr} must be above 0")
+        require(self.clamp > 0, f"--clamp {self.clamp} must be above 0")
+
+    def sgd(self) -> SGD:
+        return SGD(lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+
+S = TypeVar("S", bound=TrainingSettings)
+
+
+class Method(ABC, Generic[S]):
+    """A class-incremental learner: a list of stages per task over one state."""
+
+    Settings: ClassVar[type[TrainingSettings]]
+    kinds: ClassVar[Kinds] = {"Network": Network}
+    """Builders of the networks this method keeps in its state, by class name."""
+    keeps_exemplars: ClassVar[bool] = True
+    """Whether it needs a memory (and so cannot run with --memory 0)."""
+    reports: ClassVar[Literal["cnn", "nme"]] = "nme"
+    """The accuracy its paper reports."""
+    head: ClassVar[str] = "proxy"
+
+    def __init__(self, settings: S, setup: Setup) -> None:
+        self.settings = settings
+        self.setup = setup
+
+    @abstractmethod
+    def stages(self, task: Task) -> list[Stage]:
+        """Return the stages of a task. They are only described here: nothing may train or change yet."""
+
+    def reshape(self, stream: Stream) -> Stream:
+        """Return the stream this method is to see; only an upper bound changes it."""
+        return stream
+
+    def predict(self, state: State, images: Tensor) -> Prediction:
+        """Judge prepared images [B, 3, h, w]."""
+        net = network(state)
+        z = net.features(images)
+        return Prediction(z, net.head(z))
+
+    def inference_network(self, state: State) -> nn.Module:
+        """Return what prediction needs and export writes."""
+        return state.nets["net"]
+
+    # Pieces that methods share.
+
+    def new_network(self, task: Task) -> Network:
+        """Build a fresh network for the classes of a task."""
+        with rng.seeded(self.setup.seed, "init", task.index):
+            return Network(self.setup.backbone, self.head, (task.num_seen,), self.setup.cut)
+
+    def features(self, state: State, images: ImageSet) -> Tensor:
+        """Return the features [N, D] of an image set under the current network."""
+        return over_images(lambda x: (self.predict(state, x).features,), images, self.setup.prepare)[0]
+
+    def classify(self, task: Task, images: ImageSet, epochs: int) -> Stage:
+        """Return the stage that trains a fresh network on images by cross-entropy: the base task's."""
+        settings = self.settings
+
+        def begin(state: State) -> None:
+            state.nets = {"net": self.new_network(task).to(state.device)}
+
+        def streams(state: State) -> Mapping[str, Batches]:
+            return {"new": Batches(images=images, size=settings.batch_size, augment=self.setup.augment)}
+
+        def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
+            return {"ce": cross_entropy(network(state)(batch["new"].images), batch["new"].labels)}
+
+        recipe = {
+            k: v for k, v in asdict(settings).items() if k in TrainingSettings.__dataclass_fields__ and k != "epochs"
+        }
+        return Stage(
+            name="train",
+            epochs=epochs,
+            steps=math.ceil(len(images) / settings.batch_size),
+            trains=lambda state: [Group(list(state.nets["net"].parameters()))],
+            streams=streams,
+            losses=losses,
+            optimizer=settings.sgd(),
+            schedule=schedules.cosine,
+            clamp=settings.clamp,
+            train_mode=frozenset({"net"}),
+            begin=begin,
+            shared_as={"recipe": "cross-entropy", "head": self.head, **recipe, "base_epochs": epochs},
+        )
+
+    def select(self, task: Task) -> Stage:
+        """Return the stage that shrinks the memory and herds the new classes' exemplars."""
+
+        def begin(state: State) -> None:
+            features = self.features(state, task.train)
+            state.memory = state.memory.updated(task.train, features, task.num_seen)
+
+        return Stage(name="select", begin=begin)
+
+
+def network(state: State, name: str = "net") -> Network:
+    """Return a network of the state as what it is."""
+    return cast(Network, state.nets[name])
+
+
+def split_batch(size: int, num_new: int, num_old: int, new_share: float | None = None) -> tuple[int, int]:
+    """Return how many new images and exemplars a batch holds: as many as there are of each, or by a given share."""
+    share = num_new / (num_new + num_old) if new_share is None else new_share
+    new = min(max(round(size * share), 1), size - 1)
+    return new, size - new
+
+
+def memory_names(task: Task) -> tuple[str, ...]:
+    """Return the class names that labels of the memory index."""
+    return task.everything.class_names

@@ -1,0 +1,131 @@
+"""Heads: features to class scores. A head grows by blocks of classes, so that old classes can be frozen as they are.
+
+Shapes: B samples, D feature dimensions, C classes, P weight vectors per class (proxies).
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+PROXIES = 10  # per class: PODNet section 3.2, and the paper's released configuration
+PROXY_SCALE = 3.0  # the paper's released configuration: scores are -9 times a squared distance
+
+
+class Head(nn.Module):
+    """Class weights in blocks, one block per growth, each a parameter [classes, P, D]."""
+
+    vectors: ClassVar[int] = 1
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.weights = nn.ParameterList()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(len(w) for w in self.weights)
+
+    @property
+    def num_classes(self) -> int:
+        return sum(self.sizes)
+
+    def grow(self, classes: int, weight: Tensor | None = None) -> None:
+        """Add a block of classes, with random weights or the given ones [classes, P, D]."""
+        device = self.weights[0].device if len(self.weights) else None
+        if weight is None:
+            weight = torch.randn(classes, self.vectors, self.dim) / math.sqrt(self.dim)
+        assert weight.shape == (classes, self.vectors, self.dim), weight.shape
+        self.weights.append(nn.Parameter(weight.detach().clone().to(device)))
+
+    def weight(self) -> Tensor:
+        """Return the weights of all classes [C, P, D]."""
+        return torch.cat(list(self.weights))
+
+    def block(self, index: int) -> list[nn.Parameter]:
+        """Return the parameters of one block of classes."""
+        return [self.weights[index]]
+
+    def shared(self) -> list[nn.Parameter]:
+        """Return the parameters that belong to no single block."""
+        return []
+
+
+class LinearHead(Head):
+    """scores = W z + b."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.biases = nn.ParameterList()
+
+    def grow(self, classes: int, weight: Tensor | None = None) -> None:
+        super().grow(classes, weight)
+        self.biases.append(nn.Parameter(torch.zeros(classes, device=self.weights[-1].device)))
+
+    def block(self, index: int) -> list[nn.Parameter]:
+        return [self.weights[index], self.biases[index]]
+
+    def forward(self, z: Tensor) -> Tensor:
+        return F.linear(z, self.weight().squeeze(1), torch.cat(list(self.biases)))
+
+
+class CosineHead(Head):
+    """scores = sigma cos(z, w), with one learnable scale sigma, 1 at the start (UCIR, section 3.2)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def shared(self) -> list[nn.Parameter]:
+        return [self.scale]
+
+    def cosines(self, z: Tensor) -> Tensor:
+        """Return cos(z, w) [B, C]."""
+        return F.normalize(z, dim=1) @ F.normalize(self.weight().squeeze(1), dim=1).T
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.scale * self.cosines(z)
+
+
+class ProxyHead(Head):
+    """Local similarity classifier (PODNet, section 3.2), with the scale of the paper's released configuration.
+
+    s_cp = -|a z^ - a w^_cp|^2 = -2 a^2 (1 - cos(z, w_cp)) and score_c = sum_p softmax_p(s_c) s_cp, with a = 3.
+    """
+
+    vectors = PROXIES
+
+    def forward(self, z: Tensor) -> Tensor:
+        weight = self.weight()
+        cosines = F.normalize(z, dim=1) @ F.normalize(weight, dim=2).flatten(0, 1).T
+        similarity = (2 * PROXY_SCALE**2) * (cosines - 1).view(len(z), -1, self.vectors)
+        return (similarity.softmax(2) * similarity).sum(2)
+
+
+HEADS: dict[str, type[Head]] = {"linear": LinearHead, "cosine": CosineHead, "proxy": ProxyHead}
+
+
+def imprint(features: Tensor, labels: Tensor, vectors: int, norm: Tensor, seed: int) -> Tensor:
+    """Return weights [C, P, D] for new classes: k-means centres of each class's normalised features, scaled.
+
+    features [N, D], labels [N] of C consecutive classes; `norm` is the mean norm of the weights already there. One
+    vector per class is the class mean (UCIR's imprinting); more are k-means centres (PODNet's).
+    """
+    phi = F.normalize(features.float(), dim=1).cpu()
+    classes = labels.unique().tolist()
+    if vectors == 1:
+        centres = torch.stack([F.normalize(phi[labels == c].mean(0, keepdim=True)) for c in classes])
+    else:
+        centres = torch.stack([_centres(phi[labels == c], vectors, seed) for c in classes])
+    return centres.to(features.device, torch.float32) * norm
+
+
+def _centres(phi: Tensor, count: int, seed: int) -> Tensor:
+    """Return k-means centres [count, D] of a class's features [N, D]; with fewer features than centres, some repeat."""
+    from sklearn.cluster import KMeans
+
+    clusters = min(count, len(phi))
+    found = KMeans(clusters, n_init=10, random_state=seed).fit(phi.numpy()).cluster_centers_
+    return torch.from_numpy(found)[torch.arange(count) % clusters]

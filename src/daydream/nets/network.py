@@ -1,0 +1,105 @@
+"""The network: two halves and a head. `lower(x) -> h` (the paper's f1), `upper(h) -> z` (f2), `head(z) -> scores`."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from daydream.errors import UserError, unknown
+from daydream.nets.heads import HEADS, Head
+from daydream.nets.resnet import BACKBONES, pooled, to_channels_last
+
+STAGES = ("stage1", "stage2", "stage3", "stage4")
+
+
+class Pool(nn.Module):
+    """Average a map over its pixels: [B, C, h, w] -> [B, C]."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return pooled(maps)
+
+
+class Network(nn.Module):
+    """A backbone cut after a named stage, and a head.
+
+    `config()` is all that is needed to build its like again: a checkpoint stores it beside the weights.
+    """
+
+    lower: nn.Sequential
+    upper: nn.Sequential
+    head: Head
+
+    def __init__(self, backbone: str, head: str, sizes: tuple[int, ...] = (), cut: str = "stage3") -> None:
+        super().__init__()
+        if backbone not in BACKBONES:
+            raise unknown("backbone", backbone, BACKBONES)
+        if head not in HEADS:
+            raise unknown("head", head, HEADS)
+        if cut not in STAGES[:-1]:
+            raise UserError(f"--cut {cut} is not a stage to cut after; take one of {', '.join(STAGES[:-1])}")
+        parts = BACKBONES[backbone]()
+        named = [("stem", parts.stem), *zip(STAGES, parts.stages, strict=True)]
+        at = STAGES.index(cut) + 2
+        self.lower, self.upper = nn.Sequential(), nn.Sequential()
+        for i, (name, module) in enumerate(named):
+            (self.lower if i < at else self.upper).add_module(name, module)
+        self.upper.add_module("pool", Pool())
+        self.head = HEADS[head](parts.channels[-1])
+        for size in sizes:
+            self.head.grow(size)
+        self.kinds = (backbone, head, cut)
+        to_channels_last(self)
+
+    def config(self) -> dict[str, Any]:
+        backbone, head, cut = self.kinds
+        return {"backbone": backbone, "head": head, "sizes": self.head.sizes, "cut": cut}
+
+    def features(self, x: Tensor) -> Tensor:
+        """[B, 3, H, W] -> z [B, D]."""
+        z: Tensor = self.upper(self.lower(x))
+        return z
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, 3, H, W] -> scores [B, C]."""
+        scores: Tensor = self.head(self.features(x))
+        return scores
+
+    def maps(self, x: Tensor) -> list[Tensor]:
+        """Return the map of every stage, before any ReLU, stage 1 first."""
+        found = []
+        for half in (self.lower, self.upper):
+            for name, module in half.named_children():
+                x = module(x)
+                if name in STAGES:
+                    found.append(x)
+        return found
+
+    def compiled_parts(self) -> list[nn.Module]:
+        """Name what the engine may compile: the halves, whose shapes do not change as classes arrive."""
+        return [self.lower, self.upper]
+
+    def frozen_copy(self) -> "Network":
+        """Return an equal network in evaluation mode whose weights do not train."""
+        twin = Network(**self.config())
+        twin.load_state_dict(self.state_dict())
+        return twin.to(next(self.parameters()).device).eval().requires_grad_(False)
+
+
+@contextlib.contextmanager
+def in_mode(module: nn.Module, training: bool) -> Iterator[None]:
+    """Run the passes inside with the module in train or evaluation mode, whatever its mode outside."""
+    before = module.training
+    module.train(training)
+    try:
+        yield
+    finally:
+        module.train(before)
+
+
+def mean_weight_norm(head: Head) -> Tensor:
+    """Return the mean norm of a head's weight vectors."""
+    with torch.no_grad():
+        norm: Tensor = head.weight().norm(dim=2).mean()
+        return norm

@@ -1,0 +1,166 @@
+"""What a person sees while a run trains: a live line in a terminal, plain lines elsewhere, or nothing."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from daydream.engine import EpochReport
+    from daydream.experiment import Experiment
+    from daydream.stage import Stage
+    from daydream.stream import Task
+
+PLAIN_SECONDS = 10.0  # between two lines about a stage when the output is not a terminal
+
+
+class StopSwitch:
+    """Set by the first Ctrl-C or SIGTERM; the second ends the process at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.signal = signal.SIGINT
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked, self.signal = True, signal.Signals(number)
+        sys.stderr.write("\nstopping: writing a checkpoint (press Ctrl-C again to stop without)\n")
+
+
+@contextmanager
+def stop_switch() -> Iterator[StopSwitch]:
+    """Let signals ask a run to stop instead of killing it."""
+    switch = StopSwitch()
+    before = {number: signal.signal(number, switch) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield switch
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Silent:
+    """Shows nothing, and is the base of what shows something."""
+
+    def __init__(self, switch: StopSwitch) -> None:
+        self.switch = switch
+
+    def run_begins(self, experiment: "Experiment", folder: Path, resumed: bool) -> None: ...
+
+    def task_begins(self, task: "Task", stages: "list[Stage]") -> None: ...
+
+    def stage_begins(self, task: "Task", stage: "Stage", from_epoch: int) -> None: ...
+
+    def epoch_ends(self, task: "Task", stage: "Stage", report: "EpochReport") -> None: ...
+
+    def task_ends(self, row: Mapping[str, Any]) -> None: ...
+
+    def stop_asked(self) -> bool:
+        return self.switch.asked
+
+    def close(self) -> None: ...
+
+
+class Plain(Silent):
+    """Lines for a log file."""
+
+    def __init__(self, switch: StopSwitch, console: Console) -> None:
+        super().__init__(switch)
+        self.console = console
+        self.spoke = 0.0
+
+    def say(self, line: str) -> None:
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def run_begins(self, experiment: "Experiment", folder: Path, resumed: bool) -> None:
+        self.say(f"{'resuming' if resumed else 'running'} {headline(experiment)} in {folder}")
+
+    def stage_begins(self, task: "Task", stage: "Stage", from_epoch: int) -> None:
+        self.spoke = time.monotonic()
+
+    def epoch_ends(self, task: "Task", stage: "Stage", report: "EpochReport") -> None:
+        last = report.epoch + 1 == report.epochs
+        if last or time.monotonic() - self.spoke > PLAIN_SECONDS:
+            self.spoke = time.monotonic()
+            where = f"task {task.index + 1}/{task.num_tasks} {stage.name} epoch {report.epoch + 1}/{report.epochs}"
+            self.say(f"{where}: {loss_text(report)}, {speed_text(report)}")
+
+    def task_ends(self, row: Mapping[str, Any]) -> None:
+        self.say(task_text(row))
+
+
+class Live(Plain):
+    """One live line per run: task, stage, epoch, losses, images per second, time left."""
+
+    def run_begins(self, experiment: "Experiment", folder: Path, resumed: bool) -> None:
+        super().run_begins(experiment, folder, resumed)
+        self.tasks = len(experiment.stream)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.fields[note]}", style="dim"),
+        )
+        plan = experiment.plan()
+        self.work = [[stage.epochs * stage.steps for stage in row.stages] for row in plan]
+        total = sum(map(sum, self.work))
+        self.bar = Progress(*columns, console=self.console, transient=True)
+        self.line = self.bar.add_task("starting", total=total, note="")
+        self.bar.start()
+
+    def stage_begins(self, task: "Task", stage: "Stage", from_epoch: int) -> None:
+        self.done = sum(map(sum, self.work[: task.index])) + from_epoch * stage.steps
+        text = f"task {task.index + 1}/{self.tasks} {stage.name}"
+        self.bar.update(self.line, description=text, completed=self.done, note="")
+
+    def epoch_ends(self, task: "Task", stage: "Stage", report: "EpochReport") -> None:
+        text = f"task {task.index + 1}/{self.tasks} {stage.name} epoch {report.epoch + 1}/{report.epochs}"
+        note = f"{loss_text(report)}, {speed_text(report)}"
+        self.bar.update(self.line, description=text, advance=stage.steps, note=note)
+
+    def close(self) -> None:
+        if hasattr(self, "bar"):
+            self.bar.stop()
+
+
+def make_progress(switch: StopSwitch, console: Console, quiet: bool) -> Silent:
+    """Choose what fits the output."""
+    if quiet:
+        return Silent(switch)
+    return Live(switch, console) if console.is_terminal else Plain(switch, console)
+
+
+def headline(experiment: "Experiment") -> str:
+    """Name a run by what a reader must know to compare it."""
+    run, sizes = experiment.config.run, experiment.stream.sizes
+    tasks = f"{sizes[0]} classes" + (f" + {len(sizes) - 1} x {sizes[1]}" if len(sizes) > 1 else "")
+    memory = f"memory {experiment.budget}" if experiment.method.keeps_exemplars else "no memory"
+    method = Path(run.method).name if ".py:" in run.method else run.method
+    note = f" ({experiment.data.note})" if experiment.data.note else ""
+    return f"{method} on {run.data}{note}, {tasks}, order {run.order}, {memory}, {run.backbone}, seed {run.seed}"
+
+
+def loss_text(report: "EpochReport") -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in report.losses.items())
+
+
+def speed_text(report: "EpochReport") -> str:
+    return f"{report.images / max(report.seconds, 1e-9):,.0f} images/s"
+
+
+def task_text(row: Mapping[str, Any]) -> str:
+    parts = [f"task {row['task'] + 1}: {row['classes']} classes"]
+    for kind in ("cnn", "nme"):
+        if row[kind] is not None:
+            old = "" if row[kind]["old"] is None else f", old {row[kind]['old']:.1f}"
+            parts.append(f"{kind.upper()} {row[kind]['top1']:.2f} (new {row[kind]['new']:.1f}{old})")
+    return ", ".join(parts)

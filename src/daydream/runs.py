@@ -1,0 +1,167 @@
+"""A run is a folder: config.json, metrics.jsonl, result.json, checkpoint/ and base/. Nothing in it can run code.
+
+A checkpoint is one safetensors file per component, named by its content, and `latest.json`, which names them and is
+replaced last: whatever moment a run dies at, `latest.json` speaks of files that are whole.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from daydream import atomic
+from daydream.errors import UserError
+
+Components = Mapping[str, Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
+        """Make a run's folder; one that exists and is not empty is refused."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if (path / "config.json").exists():
+                raise UserError(
+                    f"--out {path} already holds a run: continue it with `daydream resume {path}`, or choose another"
+                )
+            raise UserError(f"--out {path} exists and is not empty: choose another folder")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            atomic.write_json(path / "config.json", config)
+        except OSError as error:
+            raise UserError(f"--out {path} cannot be written: {error.strerror}") from error
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Open an existing run's folder."""
+        if not (path / "config.json").is_file():
+            raise UserError(f"{path} is not a run: it has no config.json (`daydream list` shows the runs of a folder)")
+        return cls(path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return read_json(self.path / "config.json")
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        path = self.path / "result.json"
+        return read_json(path) if path.exists() else None
+
+    @property
+    def metrics_size(self) -> int:
+        path = self.path / "metrics.jsonl"
+        return path.stat().st_size if path.exists() else 0
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the rows of metrics.jsonl; a torn last line is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Append a row to metrics.jsonl."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def forget_metrics_after(self, size: int) -> None:
+        """Drop what was written after a checkpoint: a resumed run writes it again."""
+        path = self.path / "metrics.jsonl"
+        if self.metrics_size > size:
+            head = path.read_bytes()[:size]
+            with atomic.replacing(path) as part:
+                part.write_bytes(head)
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        atomic.write_json(self.path / "result.json", result)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second process from training in the same folder; the lock dies with its process."""
+        try:
+            import fcntl
+        except ImportError:  # no advisory locks on this system
+            yield
+            return
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise UserError(
+                    f"{self.path} is being trained by another process; wait for it or stop it first"
+                ) from error
+            yield
+
+
+def save_checkpoint(folder: Path, info: Mapping[str, Any], components: Components) -> None:
+    """Write a checkpoint beside the previous one, then let `latest.json` name it, then drop what nothing names."""
+    try:
+        folder.mkdir(exist_ok=True)
+        files = {name: _write_component(folder, name, tensors) for name, tensors in components.items()}
+        atomic.write_json(folder / "latest.json", {**info, "files": files})
+        for path in folder.iterdir():
+            if path.name != "latest.json" and path.name not in files.values():
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"the checkpoint could not be written to {folder}: {error.strerror or error}; the previous one is intact: "
+            f"free some space and `daydream resume {folder.parent}`"
+        ) from error
+
+
+def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
+    content = save({key: value.detach().contiguous().cpu() for key, value in tensors.items()})
+    digest = hashlib.blake2b(content, digest_size=10).hexdigest()
+    path = folder / f"{name}-{digest}.safetensors"
+    if not path.exists():
+        with atomic.replacing(path) as part:
+            part.write_bytes(content)
+    return path.name
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
+    """Return a checkpoint's info and components, or None where there is none yet."""
+    if not (folder / "latest.json").exists():
+        return None
+    info = read_json(folder / "latest.json")
+    return info, {name: _read_component(folder / file) for name, file in info["files"].items()}
+
+
+def _read_component(path: Path) -> dict[str, Tensor]:
+    try:
+        content = path.read_bytes()
+        if not path.stem.endswith(hashlib.blake2b(content, digest_size=10).hexdigest()):
+            raise UserError(
+                f"{path} is damaged: its content does not match its name; the run cannot be continued from it"
+            )
+        return load(content)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file of a run; one that is not JSON is named."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON: {error}") from error
+    return value
+
+
+def find_runs(folder: Path) -> list[RunFolder]:
+    """Return the runs in a folder and its sub-folders, oldest first."""
+    found = [Path(root) for root, _, files in os.walk(folder) if "config.json" in files]
+    return [RunFolder(path) for path in sorted(found, key=lambda p: (p / "config.json").stat().st_mtime)]

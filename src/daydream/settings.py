@@ -1,0 +1,88 @@
+"""Settings as frozen dataclasses: each field carries its default and one line of meaning."""
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+from daydream.errors import UserError, unknown
+
+T = TypeVar("T")
+
+
+def setting(default: Any, help: str) -> Any:
+    """Declare a field of a settings dataclass; `help` is its line in `--help`, with the default's source."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Build a settings dataclass; an unknown key or a value of the wrong type is the user's mistake."""
+    hints = typing.get_type_hints(kind)
+    fields = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key, value in values.items():
+        if key not in fields:
+            raise unknown(f"setting of {_owner(kind)}", key, fields)
+        if not _fits(value, hints[key]):
+            raise UserError(f"setting '{key}' of {_owner(kind)} is {value!r}, but takes {describe(hints[key])}")
+    clean = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return kind(**clean)
+
+
+def describe(hint: Any) -> str:
+    """Say in words what a field's type admits."""
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(str(v) for v in typing.get_args(hint))
+    if _is_union(hint):
+        return " or ".join("nothing" if a is type(None) else describe(a) for a in typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return f"a list of {typing.get_args(hint)[0].__name__}"
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(hint, str(hint))
+
+
+def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Name the keys, dotted, whose values differ between two nested dicts."""
+    names: list[str] = []
+    for key in sorted(set(old) | set(new)):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            names += [f"{key}.{name}" for name in changed(a, b)]
+        elif a != b:
+            names.append(key)
+    return names
+
+
+def plain_json(value: Any) -> Any:
+    """Return a value as JSON gives it back: tuples become lists."""
+    return json.loads(json.dumps(value))
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise the user's mistake unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def _owner(kind: type) -> str:
+    return kind.__qualname__.split(".")[0].removesuffix("Settings").lower() or "the run"
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if _is_union(hint):
+        return any(_fits(value, a) for a in typing.get_args(hint))
+    if origin is tuple:
+        inner = typing.get_args(hint)[0]
+        return isinstance(value, Iterable) and not isinstance(value, str) and all(_fits(v, inner) for v in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)

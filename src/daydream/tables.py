@@ -1,0 +1,147 @@
+"""Tables for the terminal: a plan, a run, a list of runs, a comparison."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from daydream.config import RunSettings
+from daydream.flags import as_arguments
+from daydream.runs import RunFolder, read_json
+
+if TYPE_CHECKING:
+    from daydream.experiment import Experiment
+
+
+def number(value: float | None, places: int = 2) -> str:
+    return "–" if value is None else f"{value:.{places}f}"
+
+
+def plan_table(experiment: "Experiment") -> RenderableType:
+    """Show the whole plan of a run: tasks, stages, steps, exemplars."""
+    table = Table("task", "classes", "images", "exemplars before", "stage", "epochs", "steps an epoch", "steps in all")
+    for row in experiment.plan():
+        for i, stage in enumerate(row.stages):
+            head = (
+                [str(row.task + 1), str(row.classes), f"{row.images:,}", f"{row.exemplars:,}"] if i == 0 else [""] * 4
+            )
+            count = (
+                [str(stage.epochs), f"{stage.steps:,}", f"{stage.epochs * stage.steps:,}"] if stage.epochs else [""] * 3
+            )
+            table.add_row(*head, stage.name, *count)
+    steps = sum(stage.epochs * stage.steps for row in experiment.plan() for stage in row.stages)
+    report = f"reports {experiment.method.reports.upper()} accuracy (CNN and NME are both measured)"
+    closing = f"{steps:,} steps; {experiment.parameters():,} parameters at inference; {report}; {experiment.hardware.describe()}"
+    return Group(table, Text(closing))
+
+
+def summary_of(run: RunFolder) -> dict[str, Any]:
+    """Return a run's line in a list, as plain values."""
+    config, result = run.config, run.result
+    settings = config["run"]
+    latest = run.path / "checkpoint" / "latest.json"
+    done = read_json(latest)["cursor"]["task"] if latest.exists() else 0
+    found = result or {}
+    return {
+        "run": str(run.path),
+        "method": method_name(settings["method"]),
+        "data": settings["data"],
+        "base": settings["base"],
+        "steps": settings["steps"],
+        "memory": settings["memory"],
+        "budget": settings["budget"],
+        "order": settings["order"],
+        "backbone": settings["backbone"],
+        "seed": settings["seed"],
+        "evaluated_on": "validation" if settings["validation"] else "test",
+        "status": "finished" if result else f"{done} tasks done",
+        **{
+            key: found.get(key)
+            for key in ("average_nme", "average_cnn", "last_nme", "last_cnn", "forgetting", "seconds")
+        },
+    }
+
+
+def method_name(name: str) -> str:
+    return Path(name).name if ".py:" in name else name
+
+
+def list_table(runs: Sequence[RunFolder]) -> Table:
+    """Show runs, a line each."""
+    table = Table(
+        "run", "method", "data", "protocol", "memory", "seed", "status", "avg NME", "avg CNN", "last NME", "last CNN"
+    )
+    for run in runs:
+        row = summary_of(run)
+        tests = "" if row["evaluated_on"] == "test" else " (validation)"
+        table.add_row(
+            row["run"],
+            row["method"],
+            row["data"],
+            f"{row['base']} + {row['steps']} steps, {row['order']}{tests}",
+            f"{row['memory']} {row['budget']}",
+            str(row["seed"]),
+            row["status"],
+            *(number(row[key]) for key in ("average_nme", "average_cnn", "last_nme", "last_cnn")),
+        )
+    return table
+
+
+def comparison_table(results: Sequence[tuple[str, dict[str, Any], Path]]) -> Table:
+    """Show finished runs beside each other."""
+    table = Table(
+        "method", "avg NME", "avg CNN", "last NME", "last CNN", "forgetting NME", "forgetting CNN", "seconds", "run"
+    )
+    for name, result, path in results:
+        keys = ("average_nme", "average_cnn", "last_nme", "last_cnn", "forgetting_nme", "forgetting_cnn")
+        table.add_row(name, *(number(result[key]) for key in keys), number(result["seconds"], 0), str(path))
+    return table
+
+
+def command_of(config: dict[str, Any]) -> str:
+    """Return the command that runs a config again."""
+    from daydream.data import source
+    from daydream.methods import load_method
+
+    run = config["run"]
+    words = as_arguments(run, RunSettings)
+    words += as_arguments(config["data"], source(run["data"]).Settings)
+    words += as_arguments(config["method"], load_method(run["method"]).Settings)
+    return shlex.join(["daydream", "run", *words])
+
+
+def run_table(run: RunFolder) -> RenderableType:
+    """Show one run: what it is, its tasks, its averages, its command."""
+    config, result = run.config, run.result
+    row = summary_of(run)
+    table = Table("task", "classes", "exemplars", "CNN", "new", "old", "top-5", "NME", "new", "old", "top-5")
+    for task in [r for r in run.metrics() if r["kind"] == "task"]:
+        cells = [str(task["task"] + 1), str(task["classes"]), str(task["exemplars"])]
+        for kind in ("cnn", "nme"):
+            found = task[kind] or {}
+            cells += [number(found.get(key)) for key in ("top1", "new", "old", "top5")]
+        table.add_row(*cells)
+    title = f"{row['method']} on {row['data']}: {row['base']} classes + {row['steps']} steps, order {row['order']}, "
+    title += f"memory {row['memory']} {row['budget']}, {row['backbone']}, seed {row['seed']}, {row['status']}"
+    lines: list[RenderableType] = [
+        Text(title, style="bold"),
+        Text(f"accuracy in per cent on {row['evaluated_on']} images"),
+        table,
+    ]
+    if result:
+        for kind in ("nme", "cnn"):
+            name = kind.upper()
+            values = (result[f"average_{kind}"], result[f"last_{kind}"], result[f"forgetting_{kind}"])
+            average, last, drop = map(number, values)
+            lines.append(Text(f"{name}: average {average}, last {last}, forgetting {drop}"))
+        lines.append(
+            Text(f"{result['parameters']:,} parameters at inference, {result['seconds']:.0f} s, {config['device']}")
+        )
+    else:
+        lines.append(Text(f"not finished: daydream resume {run.path}"))
+    lines.append(Text(command_of(config), style="dim"))
+    return Group(*lines)
