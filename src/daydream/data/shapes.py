@@ -84,13 +84,13 @@ LABELLED = Nuisances(
     scale=(0.7, 1.0),
     squeeze=0.12,
     texture=0.2,
-    contrast=0.5,
+    contrast=0.55,
     saturation=0.15,
     clutter=0.2,
-    occlusion=0.55,
+    occlusion=0.5,
     light=0.3,
-    cast=0.4,
-    noise=0.08,
+    cast=0.3,
+    noise=0.06,
 )
 PILE = Nuisances(
     turn=180,
@@ -151,7 +151,7 @@ def render(outline: str, num_images: int, size: int, seed: int, nuisances: Nuisa
         rows = images[start : start + step]
         picture = _picture(outline, Draws(settled, len(rows)), size, nuisances)
         picture += np.float32(nuisances.noise) * textures.sensor_noise(grain, len(rows), size)
-        rows[:] = (np.clip(picture, 0, 1) * 255 + np.float32(0.5)).astype(np.uint8)
+        rows[:] = (textures.clipped(picture) * 255 + np.float32(0.5)).astype(np.uint8)
     return images
 
 
@@ -188,8 +188,8 @@ def _spot(draws: Draws, x: Plane, y: Plane, probability: float, width: float) ->
     """Return the coverage [N, S, S] of a bar or an ellipse somewhere in the frame, absent but with a probability."""
     there = draws.chance(probability)
     px, py = x - per_image(draws.between(-1, 1)), y - per_image(draws.between(-1, 1))
-    u, v = textures.turned(px, py, draws.between(0, math.pi))
-    u, v = np.abs(u) / per_image(draws.between(1, 4)), np.abs(v)
+    u, v = (np.abs(w) for w in textures.turned(px, py, draws.between(0, math.pi)))
+    u = u * per_image(1 / draws.between(1, 4))
     rounded = draws.chance(0.5)[:, None, None]
     reach = np.where(rounded, np.sqrt(u * u + v * v), np.maximum(u, v))
     coverage = _soft(per_image(draws.between(width / 4, width)) - reach, x.shape[-1])
@@ -198,7 +198,7 @@ def _spot(draws: Draws, x: Plane, y: Plane, probability: float, width: float) ->
 
 def _soft(distance: Plane, size: int) -> Plane:
     """Return coverage from signed distances: the edge rises over one pixel, which is 2 / S wide."""
-    return np.clip(distance * np.float32(size / 2) + np.float32(0.5), np.float32(0), np.float32(1))
+    return textures.clipped(distance * np.float32(size / 2) + np.float32(0.5))
 
 
 def _over(picture: Plane, surface: Plane, coverage: Plane) -> None:

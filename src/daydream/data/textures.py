@@ -26,7 +26,7 @@ class Draws:
     PCG64 rather than a numpy `Generator`, whose distributions may change between versions.
     """
 
-    WIDTH = 320
+    WIDTH = 224
 
     def __init__(self, stream: np.random.PCG64, num_images: int) -> None:
         words = stream.random_raw(num_images * self.WIDTH).reshape(num_images, self.WIDTH)
@@ -58,6 +58,12 @@ def per_image(column: Column) -> Plane:
     return column.astype(np.float32)[:, None, None]
 
 
+def clipped(plane: Plane) -> Plane:
+    """Hold values to [0, 1]."""
+    held: Plane = np.clip(plane, np.float32(0), np.float32(1))
+    return held
+
+
 def pixel_centres(size: int) -> tuple[Plane, Plane]:
     """Return the coordinates x, y [S, S] of the pixels' centres."""
     axis = ((2 * np.arange(size) + 1) / size - 1).astype(np.float32)
@@ -78,12 +84,13 @@ def bilinear(tables: Plane, x: Plane, y: Plane) -> Plane:
     row = np.clip((y + np.float32(1)) * (last / 2), np.float32(0), last)
     c0 = np.minimum(col.astype(np.int32), grid - 2)
     r0 = np.minimum(row.astype(np.int32), grid - 2)
-    fc, fr = col - c0, row - r0
+    fc, fr = col - c0.astype(np.float32), row - r0.astype(np.float32)
     flat = tables.reshape(-1)
     at = r0 * grid + c0 + (np.arange(num, dtype=np.int32) * grid * grid)[:, None, None]
     top = flat[at] + (flat[at + 1] - flat[at]) * fc
     bottom = flat[at + grid] + (flat[at + grid + 1] - flat[at + grid]) * fc
-    return top + (bottom - top) * fr
+    sampled: Plane = top + (bottom - top) * fr
+    return sampled
 
 
 # Textures: a plane in [0, 1], from coordinates in cells (`u`, `v`: one period each) and a random grid.
@@ -93,11 +100,8 @@ Texture = Callable[[Plane, Plane, Plane], Plane]
 
 def _wave(u: Plane) -> Plane:
     """Rise and fall between 0 and 1, once per period."""
-    return np.abs(2 * (u - np.floor(u)) - 1)
-
-
-def _sharpened(t: Plane) -> Plane:
-    return np.clip(3 * t - np.float32(1), np.float32(0), np.float32(1))
+    wave: Plane = np.abs(2 * (u - np.floor(u)) - np.float32(1))
+    return wave
 
 
 def plain(u: Plane, v: Plane, grid: Plane) -> Plane:
@@ -105,24 +109,24 @@ def plain(u: Plane, v: Plane, grid: Plane) -> Plane:
 
 
 def gradient(u: Plane, v: Plane, grid: Plane) -> Plane:
-    return _wave(u / 6)
+    return _wave(u * np.float32(1 / 6))
 
 
 def stripes(u: Plane, v: Plane, grid: Plane) -> Plane:
-    return _sharpened(_wave(u))
+    return clipped(3 * _wave(u) - np.float32(1))
 
 
 def checker(u: Plane, v: Plane, grid: Plane) -> Plane:
-    return np.clip((_wave(u) - np.float32(0.5)) * (_wave(v) - np.float32(0.5)) * 8 + np.float32(0.5), 0, 1)
+    return clipped((_wave(u) - np.float32(0.5)) * (_wave(v) - np.float32(0.5)) * 8 + np.float32(0.5))
 
 
 def dots(u: Plane, v: Plane, grid: Plane) -> Plane:
     du, dv = _wave(u), _wave(v)
-    return np.clip(np.float32(1.4) - 2 * (du * du + dv * dv), 0, 1)
+    return clipped(np.float32(1.4) - 2 * (du * du + dv * dv))
 
 
 def noise(u: Plane, v: Plane, grid: Plane) -> Plane:
-    return bilinear(grid, 2 * _wave(u / 8) - 1, 2 * _wave(v / 8) - 1)
+    return bilinear(grid, 2 * _wave(u * np.float32(1 / 8)) - 1, 2 * _wave(v * np.float32(1 / 8)) - 1)
 
 
 TEXTURES: tuple[Texture, ...] = (plain, gradient, stripes, checker, dots, noise)
@@ -178,4 +182,4 @@ def sensor_noise(stream: np.random.PCG64, num_images: int, size: int) -> Plane:
     values = 3 * size * size
     words = stream.random_raw(num_images * -(-values // 8)).reshape(num_images, -1)
     octets = words.astype("<u8").view(np.uint8)[:, :values].reshape(num_images, 3, size, size)
-    return octets.astype(np.float32) / 128 - 1
+    return octets.astype(np.float32) * np.float32(1 / 128) - np.float32(1)

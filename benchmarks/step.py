@@ -1,0 +1,119 @@
+"""Time a training step: base task and increment of `replay`, eager, captured, compiled and captured.
+
+    python benchmarks/step.py [--device cuda] [--batch 128 512] [--profile]
+
+Random images of CIFAR's size, resident on the device; one table with the median over epochs, in milliseconds.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+
+from daydream.data.augment import CropFlip, Prepare
+from daydream.data.images import ImageSet, Resident
+from daydream.engine.feed import Feed
+from daydream.engine.hardware import Hardware
+from daydream.engine.trainer import Loop, Partial
+from daydream.memory import Budget, Memory
+from daydream.methods.method import Setup
+from daydream.methods.replay import Replay, ReplaySettings
+from daydream.stage import Stage, State
+from daydream.stream import Stream
+
+
+class Unwatched:
+    """A watcher that never stops and keeps nothing."""
+
+    def epoch(self, report: object) -> None: ...
+
+    def stop_asked(self) -> bool:
+        return False
+
+    def wants_checkpoint(self, epoch: int) -> bool:
+        return False
+
+    def checkpoint(self, partial: Partial) -> None: ...
+
+
+def random_stream(device: torch.device, base: int, step: int, per_class: int) -> Stream:
+    labels = torch.arange(base + step).repeat_interleave(per_class)
+    pixels = torch.randint(0, 256, (len(labels), 3, 32, 32), dtype=torch.uint8, device=device)
+    images = ImageSet(Resident(pixels), labels, tuple(map(str, range(base + step))))
+    return Stream(images, images, (base, step))
+
+
+def stages(batch: int, device: torch.device, per_class: int) -> tuple[State, list[Stage]]:
+    prepare = Prepare((0.5,) * 3, (0.25,) * 3, 32)
+    budget = Budget("total", 40 * 50)
+    setup = Setup("resnet32", "stage3", budget, prepare, CropFlip(prepare), seed=1)
+    method = Replay(ReplaySettings(batch_size=batch), setup)
+    stream = random_stream(device, 50, 5, per_class)
+    state = State(Memory.empty(budget), device)
+    base, select = method.stages(stream.task(0))
+    assert base.begin is not None
+    assert select.begin is not None
+    base.begin(state)
+    select.begin(state)
+    return state, [base, method.stages(stream.task(1))[0]]
+
+
+def milliseconds(stage: Stage, state: State, hardware: Hardware, epochs: int) -> tuple[float, float, Loop]:
+    """Return the median step time and the time to the first replay."""
+    loop = Loop(stage, state, hardware, Feed(stage, state, (0, 0), 1))
+    start = time.perf_counter()
+    loop.run_epoch(0, stage.steps - 5, Unwatched())
+    first = time.perf_counter() - start
+    times = []
+    for epoch in range(epochs):
+        start = time.perf_counter()
+        loop.run_epoch(epoch, 0, Unwatched())
+        times.append(1000 * (time.perf_counter() - start) / stage.steps)
+    return statistics.median(times), first, loop
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--batch", type=int, nargs="+", default=[128])
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--per-class", type=int, default=100)
+    parser.add_argument("--ways", nargs="+", default=None, help="e.g. bf16 bf16+capture bf16+compile+capture")
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
+    gpu = Hardware.choose(given.device, "auto", None, None).capture
+    ways = given.ways or (
+        ["tf32", "bf16", "tf32+capture", "bf16+capture", "bf16+compile+capture"] if gpu else ["fp32", "bf16"]
+    )
+    print(f"{'batch':>6} {'way':<22} {'base ms':>9} {'first s':>8} {'increment ms':>13} {'first s':>8}")
+    for batch in given.batch:
+        for way in ways:
+            words = way.split("+")
+            hardware = Hardware.choose(given.device, words[0], "compile" in words, "capture" in words)
+            hardware.set_up()
+            state, (base, increment) = stages(batch, hardware.device, given.per_class)
+            base_ms, base_first, loop = milliseconds(base, state, hardware, given.epochs)
+            if given.profile:
+                profile(loop)
+            assert increment.begin is not None
+            for net in state.nets.values():
+                net.eval()
+            increment.begin(state)
+            inc_ms, inc_first, loop = milliseconds(increment, state, hardware, given.epochs)
+            print(f"{batch:>6} {way:<22} {base_ms:>9.2f} {base_first:>8.1f} {inc_ms:>13.2f} {inc_first:>8.1f}", flush=True)
+            if given.profile:
+                profile(loop)
+
+
+def profile(loop: Loop) -> None:
+    """Print where the device's time goes."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+        loop.run_epoch(0, loop.stage.steps - 10, Unwatched())
+    print(found.key_averages().table(sort_by="cuda_time_total", row_limit=40, max_name_column_width=70))
+
+
+if __name__ == "__main__":
+    main()
