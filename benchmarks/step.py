@@ -101,7 +101,9 @@ def main() -> None:
                 net.eval()
             increment.begin(state)
             inc_ms, inc_first, loop = milliseconds(increment, state, hardware, given.epochs)
-            print(f"{batch:>6} {way:<22} {base_ms:>9.2f} {base_first:>8.1f} {inc_ms:>13.2f} {inc_first:>8.1f}", flush=True)
+            print(
+                f"{batch:>6} {way:<22} {base_ms:>9.2f} {base_first:>8.1f} {inc_ms:>13.2f} {inc_first:>8.1f}", flush=True
+            )
             if given.profile:
                 profile(loop)
 

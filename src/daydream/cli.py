@@ -20,8 +20,8 @@ RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
 
 
 def console() -> Console:
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
-    return Console(width=width)
+    """Return a console as wide as the terminal, or wide enough for our tables where there is none."""
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -97,14 +97,14 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the whole plan and stop")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
-    values: Annotated[str, typer.Option(hidden=True, parser=str)] = "",
+    values: Annotated[dict[str, Any] | None, typer.Option(hidden=True, parser=json.loads)] = None,
 ) -> None:
     """Train a method through all tasks of a stream. `--method NAME --help` shows that method's settings too."""
     from daydream.config import make_config
     from daydream.experiment import Experiment
     from daydream.tables import method_name, plan_table
 
-    assert isinstance(values, dict)
+    assert values is not None
     experiment = Experiment(make_config(values["run"], values["data"], values["method"]))
     if dry_run:
         from daydream.progress import headline
@@ -218,8 +218,8 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Run three methods on the embedded data set, in about two minutes on two CPU cores, and compare them."""
-    from daydream.demo import RUNS
     from daydream.config import make_config
+    from daydream.demo import RUNS
     from daydream.experiment import Experiment
     from daydream.tables import comparison_table
 
@@ -228,6 +228,6 @@ def demo(
     for name, (run_values, data_values, method_values) in RUNS.items():
         experiment = Experiment(make_config(run_values, data_values, method_values))
         folder = parent / name
-        result = train(lambda progress, e=experiment, f=folder: e.start(f, progress), folder, quiet, as_json=False)  # type: ignore[misc]
+        result = train(lambda progress, e=experiment, f=folder: e.start(f, progress), folder, quiet, as_json=False)
         finished.append((name, result, folder))
     console().print(comparison_table(finished), highlight=False)

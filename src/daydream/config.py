@@ -120,6 +120,6 @@ def check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], where: st
     names = changed(before, now)
     if names:
         raise UserError(
-            f"{where}: the settings changed since its checkpoint ({', '.join(names)}); a run goes on with the settings it "
-            "began with: restore config.json, or start a new run"
+            f"{where}: the settings changed since its checkpoint ({', '.join(names)}); a run goes on with the settings "
+            "it began with: restore config.json, or start a new run"
         )

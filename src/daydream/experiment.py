@@ -91,14 +91,10 @@ class Experiment:
 
     def _method(self) -> Method[Any]:
         run = self.config.run
-        prepare = Prepare(self.data.mean, self.data.std, self._image_size())
+        prepare = Prepare(self.data.mean, self.data.std, self.data.network_size)
         augment = AUGMENTATIONS[self.data.augmentation](prepare)
         setup = Setup(run.backbone, run.cut, self.budget, prepare, augment, run.seed)
         return load_method(run.method)(self.config.method, setup)
-
-    def _image_size(self) -> int:
-        stored = self.data.train.image_size[0]
-        return int(getattr(self.config.data, "image_size", stored)) if self.data.augmentation == "imagenet" else stored
 
     def _check_memory(self, stream: Stream) -> None:
         if not self.method.keeps_exemplars:
@@ -119,9 +115,10 @@ class Experiment:
             for task in tasks
         ]
 
-    def parameters(self) -> int:
-        """Return the parameters at inference once every class is known, by building the network of the last task."""
-        return parameter_count(self.method.new_network(self.stream.task(len(self.stream) - 1)))
+    def parameters(self) -> tuple[int, int]:
+        """Return the parameters at inference once every class is known: of the backbone, and of the head."""
+        net = self.method.new_network(self.stream.task(len(self.stream) - 1))
+        return parameter_count(net) - parameter_count(net.head), parameter_count(net.head)
 
     def fresh_state(self) -> State:
         return State(Memory.empty(self.budget), self.hardware.device)
@@ -291,7 +288,7 @@ class Session:
             drop = evaluate.forgetting([row[kind]["per_task"] for row in rows]) if known else None
             summary[f"forgetting_{kind}"] = None if drop is None else round(drop, 4)
         summary["forgetting"] = summary[f"forgetting_{self.method.reports}"]
-        summary["parameters"] = parameter_count(self.method.inference_network(self.state))
+        summary["parameters"], summary["head_parameters"] = self.method.parameters(self.state)
         summary["seconds"] = round(self.seconds(), 2)
         summary["evaluated_on"] = "validation" if config.run.validation else "test"
         return {**summary, "tasks": rows, "config": self.run.config}

@@ -1,8 +1,8 @@
 """What a stage and a state are: plain data. A method describes its training with these and the engine runs it.
 
-A `State` is all that a method owns between steps, and all of it is checkpointed. A `Stage` says what trains, on which batches,
-by which losses, and how long. `begin` and `finish` may change the state and run once; `trains` and `streams` are pure functions
-of the state, called again when a run resumes inside the stage.
+A `State` is all that a method owns between steps, and all of it is checkpointed. A `Stage` says what trains, on which
+batches, by which losses, and how long. `begin` and `finish` may change the state and run once; `trains` and `streams` are
+pure functions of the state, called again when a run resumes inside the stage.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,9 +38,10 @@ class State:
 class Batches:
     """A named supply of batches: `size` images a step out of an image set, augmented, with extra fields.
 
-    `fields` are tensors [N, ...] aligned with the images (an old network's stored outputs, say); their rows come with the
-    batch. `draw` makes the index [steps, size] of an epoch; without it the images are shuffled and dealt out, again and
-    again if an epoch asks for more than there are. `noise` makes an epoch's further random numbers, each [steps, size, ...].
+    `fields` are tensors [N, ...] aligned with the images (an old network's stored outputs, say); their rows come with
+    the batch. `draw` makes the index [steps, size] of an epoch; without it the images are shuffled and dealt out, again
+    and again if an epoch asks for more than there are. `noise` makes an epoch's further random numbers, each
+    [steps, size, ...].
     """
 
     images: ImageSet
@@ -167,10 +168,8 @@ class Stage:
     """Runs after the optimiser's step, inside the captured region."""
     after_epoch: Hook | None = None
     shared_as: Mapping[str, Any] | None = None
-    """If given, the state after this stage depends on these settings, the data and the backbone alone: runs may share it."""
-
-    def images_per_step(self, state: State) -> int:
-        return sum(stream.size for stream in self.streams(state).values())
+    """If given, the networks after this stage depend on these settings, the data and the backbone alone, so that runs
+    may share them (`--base-from`)."""
 
 
 def all_parameters(nets: Mapping[str, nn.Module]) -> Iterator[nn.Parameter]:

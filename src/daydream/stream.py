@@ -30,7 +30,7 @@ class Task:
 
     @cached_property
     def seen(self) -> ImageSet:
-        """Training images of every class so far. Only an upper bound may read it: to a learner the old ones are gone."""
+        """Training images of every class so far. Only an upper bound may read it: a learner has lost the old ones."""
         return self.everything.of_classes(torch.arange(self.num_seen))
 
     @property

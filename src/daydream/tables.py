@@ -32,11 +32,12 @@ def plan_table(experiment: "Experiment") -> RenderableType:
             count = (
                 [str(stage.epochs), f"{stage.steps:,}", f"{stage.epochs * stage.steps:,}"] if stage.epochs else [""] * 3
             )
-            table.add_row(*head, stage.name, *count)
+            table.add_row(*cells, stage.name, *count)
     steps = sum(stage.epochs * stage.steps for row in experiment.plan() for stage in row.stages)
+    body, head = experiment.parameters()
     report = f"reports {experiment.method.reports.upper()} accuracy (CNN and NME are both measured)"
-    closing = f"{steps:,} steps; {experiment.parameters():,} parameters at inference; {report}; {experiment.hardware.describe()}"
-    return Group(table, Text(closing))
+    closing = f"{steps:,} steps; {body:,} parameters at inference and {head:,} in the head; {report}"
+    return Group(table, Text(f"{closing}; {experiment.hardware.describe()}"))
 
 
 def summary_of(run: RunFolder) -> dict[str, Any]:
@@ -133,11 +134,10 @@ def run_table(run: RunFolder) -> RenderableType:
         table,
     ]
     if result:
-        for kind in ("nme", "cnn"):
-            name = kind.upper()
-            values = (result[f"average_{kind}"], result[f"last_{kind}"], result[f"forgetting_{kind}"])
+        for name in ("nme", "cnn"):
+            values = (result[f"average_{name}"], result[f"last_{name}"], result[f"forgetting_{name}"])
             average, last, drop = map(number, values)
-            lines.append(Text(f"{name}: average {average}, last {last}, forgetting {drop}"))
+            lines.append(Text(f"{name.upper()}: average {average}, last {last}, forgetting {drop}"))
         lines.append(
             Text(f"{result['parameters']:,} parameters at inference, {result['seconds']:.0f} s, {config['device']}")
         )

@@ -53,7 +53,7 @@ class Hardware:
         if self.compile:
             from torch._dynamo import config
 
-            # A class count or batch that changes between stages must not turn shapes into symbols: static ones are faster.
+            # A batch that changes between stages must not turn shapes into symbols: static ones are faster.
             config.automatic_dynamic_shapes = False
             config.cache_size_limit = 64
 

@@ -1,7 +1,8 @@
 """Joint training: the upper bound, in the two meanings the field gives it.
 
-`once` is the paper's (section 4.2): one training on all classes, one number, no tasks. `per-task` trains from scratch, after each
-task, on the data of all classes seen, and averages over tasks; it is higher, since early tasks have fewer classes.
+`once` is the paper's (section 4.2): one training on all classes, one number, no tasks. `per-task` trains from scratch,
+after each task, on the data of all classes seen, and averages over tasks; it is higher, since early tasks have fewer
+classes.
 Exemplars are herded only so that NME accuracy is measured as for the other methods.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from daydream import rng, schedules
 from daydream.checkpoint import Kinds
@@ -16,6 +16,7 @@ from daydream.inference import over_images
 from daydream.losses import cross_entropy
 from daydream.memory import Budget
 from daydream.nets.network import Network
+from daydream.nets.resnet import parameter_count
 from daydream.settings import require, setting
 from daydream.stage import SGD, Batch, Batches, Group, Stage, State
 from daydream.stream import Stream, Task
@@ -97,9 +98,10 @@ class Method(ABC, Generic[S]):
         z = net.features(images)
         return Prediction(z, net.head(z))
 
-    def inference_network(self, state: State) -> nn.Module:
-        """Return what prediction needs and export writes."""
-        return state.nets["net"]
+    def parameters(self, state: State) -> tuple[int, int]:
+        """Count what prediction needs: (backbone, head). The field's tables count the backbone alone."""
+        net = network(state)
+        return parameter_count(net) - parameter_count(net.head), parameter_count(net.head)
 
     # Pieces that methods share.
 

@@ -1,10 +1,10 @@
 """Replay: the baseline of "Learning to Imagine" (CVPR 2022), Table 2, "Baseline": its method without the generators.
 
-Where paper and released code differ we follow the code: a head of 10 proxies per class, scores as in PODNet with scale 3, new
-proxies imprinted by k-means and old ones frozen; distillation weighted by sqrt(seen / new), on exemplars only; stem and stages 1 to 3
-at a tenth of the learning rate in increments. Cross-entropies are averaged over new images and exemplars together (alpha_1 = 1).
-Ours alone: every batch holds new images and exemplars in the proportion of the data, where the released code shuffles them together;
-a fixed number of each lets a step be compiled and captured.
+Where paper and released code differ we follow the code: a head of 10 proxies per class, scores as in PODNet with scale
+3, new proxies imprinted by k-means and old ones frozen; distillation weighted by sqrt(seen / new), on exemplars only;
+stem and stages 1 to 3 at a tenth of the learning rate in increments. Cross-entropies are averaged over new images and
+exemplars together (alpha_1 = 1). Ours alone: every batch holds new images and exemplars in the proportion of the data,
+where the released code shuffles them together; a fixed number of each lets a step be compiled and captured.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Residual backbones in stages; every stage's output is the sum before any ReLU, so it is the map methods compare.
 
-`resnet32` is the 0.46 M variant of PODNet and of the paper: 5 + 5 + 4 blocks of 16, 32 and 64 channels and a last single
-block, shortcuts by subsampling and zero channels, no ReLU after a residual sum. `resnet10` is its small sister for the
+`resnet32` is the 0.46 M variant of PODNet and of the paper: 5 + 5 + 4 blocks of 16, 32 and 64 channels and a last
+single block, shortcuts by subsampling and zero channels, no ReLU after a residual sum. `resnet10` is its small sister for the
 demo and the tests. `resnet18` is the usual one (7x7 stem, pooling) and `resnet18-small` has a 3x3 stem for small
 images; their blocks rectify their input, which equals a ReLU after each sum but the last.
 """
