@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from daydream import base, checkpoint, evaluate
+from daydream import base, checkpoint, evaluate, tensorboard
 from daydream.config import Config, check_unchanged, environment
 from daydream.data import source
 from daydream.data.augment import AUGMENTATIONS, Prepare
@@ -17,6 +17,7 @@ from daydream.inference import over_images
 from daydream.memory import Budget, Memory, class_means
 from daydream.methods import load_method, source_digest
 from daydream.methods.method import Method, Setup
+from daydream.nets.network import check_backbone
 from daydream.nets.resnet import parameter_count
 from daydream.runs import RunFolder, load_checkpoint, save_checkpoint
 from daydream.settings import plain_json
@@ -64,6 +65,8 @@ class Cursor:
     """One evaluation per finished task."""
     seconds: float = 0.0
     """Spent in earlier processes."""
+    epochs: int = 0
+    """Finished epochs of all stages: the time axis of TensorBoard."""
 
 
 class Experiment:
@@ -72,6 +75,9 @@ class Experiment:
     def __init__(self, config: Config) -> None:
         run = config.run
         self.hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture)
+        check_backbone(run.backbone, run.cut)
+        if run.tensorboard:
+            tensorboard.require_installed()
         self.data: Dataset = source(run.data).load(Path(run.root).expanduser() if run.root else None, config.data)
         self.fingerprint = self.data.fingerprint()
         classes = len(self.data.class_names)
@@ -182,7 +188,8 @@ class Session:
         self.engine = Engine(experiment.hardware, experiment.config.run.seed)
         self.identity = experiment.identity()
         self.began = time.perf_counter()
-        self.stage_began = 0.0
+        wanted = experiment.config.run.tensorboard
+        self.board = tensorboard.Board(run.path / "tensorboard", cursor.epochs) if wanted else None
 
     def go(self) -> dict[str, Any]:
         """Run what is left and write the result."""
@@ -190,7 +197,7 @@ class Session:
         self.progress.run_begins(self.experiment, self.run.path, self.resumed)
         while self.cursor.task < len(self.stream):
             self.run_task(self.stream.task(self.cursor.task))
-        result = self.result()
+        result: dict[str, Any] = plain_json(self.result())
         self.run.write_result(result)
         return result
 
@@ -202,6 +209,8 @@ class Session:
             self.run_stage(stages[self.cursor.stage])
         row = self.evaluate(task)
         self.run.append({"kind": "task", **row})
+        if self.board is not None:
+            self.board.task(self.cursor.epochs, row)
         self.cursor.rows.append(row)
         self.cursor.task, self.cursor.stage = task.index + 1, 0
         self.checkpoint(None)
@@ -210,7 +219,6 @@ class Session:
     def run_stage(self, stage: Stage) -> None:
         """Run one stage, or take over a base task that another run has trained."""
         self.stage, partial = stage, self.partial
-        self.stage_began = time.perf_counter()
         self.partial = None
         shared = self.task.is_base and stage.shared_as is not None
         if self.given is not None and shared:
@@ -228,6 +236,9 @@ class Session:
     def epoch(self, report: EpochReport) -> None:
         where = {"kind": "epoch", "task": self.task.index, "stage": self.stage.name}
         self.run.append({**where, **{k: v for k, v in asdict(report).items() if k != "epochs"}})
+        self.cursor.epochs += 1
+        if self.board is not None:
+            self.board.epoch(self.cursor.epochs, self.stage.name, report)
         self.progress.epoch_ends(self.task, self.stage, report)
 
     def stop_asked(self) -> bool:

@@ -49,8 +49,8 @@ class Budget:
             if counts.min() < quota:
                 label = seen + int(counts.argmin())
                 raise UserError(
-                    f"class '{train.class_names[label]}' has {int(counts.min())} training images, fewer than the {quota} "
-                    f"exemplars per class that --memory {self.size} --budget {self.rule} asks for; lower --memory"
+                    f"class '{train.class_names[label]}' has {int(counts.min())} training images, fewer than the "
+                    f"{quota} exemplars per class that --memory {self.size} --budget {self.rule} asks for: lower it"
                 )
             seen += size
 

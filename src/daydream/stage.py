@@ -1,8 +1,8 @@
 """What a stage and a state are: plain data. A method describes its training with these and the engine runs it.
 
 A `State` is all that a method owns between steps, and all of it is checkpointed. A `Stage` says what trains, on which
-batches, by which losses, and how long. `begin` and `finish` may change the state and run once; `trains` and `streams` are
-pure functions of the state, called again when a run resumes inside the stage.
+batches, by which losses, and how long. `begin` and `finish` may change the state and run once; `trains` and `streams`
+are pure functions of the state, called again when a run resumes inside the stage.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -26,7 +26,7 @@ def plan_table(experiment: "Experiment") -> RenderableType:
     table = Table("task", "classes", "images", "exemplars before", "stage", "epochs", "steps an epoch", "steps in all")
     for row in experiment.plan():
         for i, stage in enumerate(row.stages):
-            head = (
+            cells = (
                 [str(row.task + 1), str(row.classes), f"{row.images:,}", f"{row.exemplars:,}"] if i == 0 else [""] * 4
             )
             count = (

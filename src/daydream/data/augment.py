@@ -101,7 +101,7 @@ class CropFlip:
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """Crop a random box (8% to 100% of the area, aspect 3/4 to 4/3) to the network's size, mirror, jitter brightness."""
+    """Crop a random box (8% to 100% of the area, aspect 3/4 to 4/3) to the network's size, mirror, jitter."""
 
     prepare: Prepare
 

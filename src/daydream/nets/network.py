@@ -14,6 +14,14 @@ from daydream.nets.resnet import BACKBONES, pooled, to_channels_last
 STAGES = ("stage1", "stage2", "stage3", "stage4")
 
 
+def check_backbone(backbone: str, cut: str) -> None:
+    """Raise the user's mistake if there is no such backbone, or no such place to cut it."""
+    if backbone not in BACKBONES:
+        raise unknown("backbone", backbone, BACKBONES)
+    if cut not in STAGES[:-1]:
+        raise UserError(f"--cut {cut} is not a stage to cut after; take one of {', '.join(STAGES[:-1])}")
+
+
 class Pool(nn.Module):
     """Average a map over its pixels: [B, C, h, w] -> [B, C]."""
 
@@ -33,12 +41,7 @@ class Network(nn.Module):
 
     def __init__(self, backbone: str, head: str, sizes: tuple[int, ...] = (), cut: str = "stage3") -> None:
         super().__init__()
-        if backbone not in BACKBONES:
-            raise unknown("backbone", backbone, BACKBONES)
-        if head not in HEADS:
-            raise unknown("head", head, HEADS)
-        if cut not in STAGES[:-1]:
-            raise UserError(f"--cut {cut} is not a stage to cut after; take one of {', '.join(STAGES[:-1])}")
+        check_backbone(backbone, cut)
         parts = BACKBONES[backbone]()
         named = [("stem", parts.stem), *zip(STAGES, parts.stages, strict=True)]
         at = STAGES.index(cut) + 2

@@ -1,13 +1,14 @@
 """Residual backbones in stages; every stage's output is the sum before any ReLU, so it is the map methods compare.
 
 `resnet32` is the 0.46 M variant of PODNet and of the paper: 5 + 5 + 4 blocks of 16, 32 and 64 channels and a last
-single block, shortcuts by subsampling and zero channels, no ReLU after a residual sum. `resnet10` is its small sister for the
-demo and the tests. `resnet18` is the usual one (7x7 stem, pooling) and `resnet18-small` has a 3x3 stem for small
-images; their blocks rectify their input, which equals a ReLU after each sum but the last.
+single block, shortcuts by subsampling and zero channels, no ReLU after a residual sum. `resnet10` is its small sister
+for the demo and the tests. `resnet18` is the usual one (7x7 stem, pooling) and `resnet18-small` has a 3x3 stem for
+small images; their blocks rectify their input, which equals a ReLU after each sum but the last.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +19,14 @@ def batch_norm(channels: int, gamma: float = 1.0) -> nn.BatchNorm2d:
     """Return a batch norm without its step counter: with a fixed momentum nothing reads it."""
     norm = nn.BatchNorm2d(channels)
     norm.num_batches_tracked = None
+    norm.register_load_state_dict_pre_hook(_drop_counter)
     nn.init.constant_(norm.weight, gamma)
     return norm
+
+
+def _drop_counter(norm: nn.Module, weights: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Take away the step counter that torch adds to weights read from a file, where it finds no version number."""
+    weights.pop(f"{prefix}num_batches_tracked", None)
 
 
 def conv(channels_in: int, channels_out: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:

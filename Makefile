@@ -1,0 +1,44 @@
+# make demo | test | check | clean. Needs python3 (3.11 or newer) with venv, and make; all else goes to .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+LISTS := pyproject.toml constraints.txt
+
+.PHONY: demo test check clean
+.NOTPARALLEL:
+
+demo: $(VENV)/.runtime
+	@$(BIN)/daydream demo
+
+test: check
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@echo "runs/ is kept"
+
+# Two stamps: what a run needs, and what the checks need on top. Each is installed once for each change of the lists.
+
+$(VENV)/.runtime: $(LISTS) | $(BIN)/python
+	@echo "installing daydream and torch in $(VENV) (once; a minute or more)"
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: $(LISTS) | $(BIN)/python
+	@echo "installing daydream, torch and the checks in $(VENV) (once; a minute or more)"
+	@$(INSTALL) -e '.[dev]'
+	@touch $(VENV)/.runtime $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "daydream needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "daydream needs Python's venv module (on Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
