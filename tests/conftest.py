@@ -18,7 +18,7 @@ TINY_RECIPE = {"base_epochs": 2, "epochs": 2, "batch_size": 8, "lr": 0.05}
 
 
 class Watch:
-    """Progress that shows nothing and can end a run: politely (`stop_at`) or by a crash (`crash_at`), at a step asked."""
+    """Progress that shows nothing and can end a run at a step: politely (`stop_at`) or by a crash (`crash_at`)."""
 
     def __init__(self, stop_at: int | None = None, crash_at: int | None = None) -> None:
         self.stop_at, self.crash_at, self.asked = stop_at, crash_at, 0
@@ -53,5 +53,6 @@ def without_times(value: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("DAYDREAM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))

@@ -1,5 +1,6 @@
-"""A method that exists to lean on every wall: two trained networks, trained pixels, a network grown in `begin`, another network's
-stored outputs in the batches, a scalar per step, hooks, and a predictor of its own. The engine knows nothing of it.
+"""A method that exists to lean on every wall: two trained networks, trained pixels, a network grown in `begin`, another
+network's stored outputs in the batches, a scalar per step, hooks, and a predictor of its own. The engine knows nothing
+of it.
 """
 
 from collections.abc import Mapping, Sequence

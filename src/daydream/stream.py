@@ -144,7 +144,7 @@ def class_order(name: str, classes: int) -> list[int]:
         return list(range(classes))
     if name.startswith("seed:"):
         digits = name.removeprefix("seed:")
-        if not digits.isdigit():
+        if not digits.isdecimal():
             raise UserError(f"--order {name}: what follows 'seed:' must be a whole number, e.g. seed:1")
         return torch.randperm(classes, generator=generator(int(digits), "order")).tolist()
     orders = named_orders()
@@ -158,8 +158,9 @@ def class_order(name: str, classes: int) -> list[int]:
 
 
 def _order_from_file(path: Path, classes: int) -> list[int]:
-    words = path.read_text(encoding="utf-8").replace(",", " ").replace("[", " ").replace("]", " ").split()
-    if not all(word.isdigit() for word in words):
+    text = path.read_text(encoding="utf-8", errors="replace")
+    words = text.replace(",", " ").replace("[", " ").replace("]", " ").split()
+    if not all(word.isdecimal() for word in words):
         raise UserError(f"--order {path} must hold class numbers separated by commas or white space")
     order = [int(word) for word in words]
     if sorted(order) != list(range(classes)):

@@ -72,22 +72,19 @@ def method_name(name: str) -> str:
 
 
 def list_table(runs: Sequence[RunFolder]) -> Table:
-    """Show runs, a line each."""
-    table = Table(
-        "run", "method", "data", "protocol", "memory", "seed", "status", "avg NME", "avg CNN", "last NME", "last CNN"
-    )
+    """Show runs, a line each; accuracy as average / last."""
+    table = Table("run", "method", "protocol", "memory", "seed", "status", "NME", "CNN")
     for run in runs:
         row = summary_of(run)
         tests = "" if row["evaluated_on"] == "test" else " (validation)"
         table.add_row(
             row["run"],
             row["method"],
-            row["data"],
-            f"{row['base']} + {row['steps']} steps, {row['order']}{tests}",
+            f"{row['data']} {row['base']} + {row['steps']} steps, {row['order']}{tests}",
             f"{row['memory']} {row['budget']}",
             str(row["seed"]),
             row["status"],
-            *(number(row[key]) for key in ("average_nme", "average_cnn", "last_nme", "last_cnn")),
+            *(f"{number(row[f'average_{kind}'])} / {number(row[f'last_{kind}'])}" for kind in ("nme", "cnn")),
         )
     return table
 

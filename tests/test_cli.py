@@ -1,0 +1,183 @@
+"""The command line: what it prints, and one clear line for every mistake."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Watch, tiny_experiment
+
+from daydream.cli import main
+
+TINY = [
+    "--classes=6", "--train-per-class=12", "--test-per-class=6", "--image-size=16", "--backbone=resnet10", "--base=2",
+    "--steps=2", "--memory=12", "--base-epochs=1", "--epochs=1", "--batch-size=8",
+]  # fmt: skip
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    out, err = capsys.readouterr()
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out, err
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "runs" / "one"
+    tiny_experiment().start(folder, Watch())
+    return folder
+
+
+OWN = "from daydream.methods.finetune import Finetune\n\nclass Mine(Finetune):\n    '''Mine.'''\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run", "--method", "repaly"], "unknown method 'repaly'; did you mean 'replay'?"),
+        (["run", "--data", "cifar10O"], "unknown data set 'cifar10O'; did you mean 'cifar10"),
+        (["run", "--order", "icral"], "unknown class order 'icral'; did you mean 'icarl'?"),
+        (["run", "--order", "icarl"], "orders 100 classes, but the data set has 6"),
+        (["run", "--backbone", "resnet23"], "unknown backbone 'resnet23'; did you mean 'resnet32'?"),
+        (["run", "--cut", "stage4"], "--cut stage4 is not a stage to cut after"),
+        (["run", "--epoch", "3"], "No such option: --epoch"),
+        (["run", "--epochs", "0"], "--epochs 0 must be at least 1"),
+        (["run", "--budget", "per-class"], "takes one of total, per_class"),
+        (["run", "--base", "4", "--steps", "4"], "--steps 4 does not divide; steps that do: 1, 2"),
+        (["run", "--base", "7"], "--base 7 must lie between 1 and the 6 classes"),
+        (["run", "--memory", "0"], "--memory 0: method 'replay' keeps exemplars"),
+        (["run", "--memory", "3"], "leaves no exemplar per class once 4 classes are seen"),
+        (["run", "--memory", "40"], "has 12 training images, fewer than the 20 exemplars per class"),
+        (["run", "--memory", "13", "--budget", "per_class"], "fewer than the 13 exemplars per class"),
+        (["run", "--device", "cuda"], "no usable CUDA GPU"),
+        (["run", "--device", "abacus"], "--device abacus is not a device"),
+        (["run", "--capture"], "--capture needs a CUDA GPU"),
+        (["run", "--validation", "1.5"], "--validation 1.5 must lie between 0 and 1"),
+        (["run", "--base-from", "nowhere"], "nowhere is not a run"),
+        (["run", "--method", "nowhere.py:Mine"], "there is no file nowhere.py"),
+        (["run", "--data", "cifar100"], "data set 'cifar100' needs --root DIR"),
+        (["run", "--data", "cifar100", "--root", "nowhere"], "does not exist"),
+        (["resume", "nowhere"], "nowhere is not a run"),
+        (["show", "nowhere"], "nowhere is not a run"),
+        (["list", "nowhere"], "nowhere is not a folder"),
+        (["runn"], "No such command 'runn'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], says: str
+) -> None:
+    if "CUDA" in says:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    extra: list[str] = []
+    if words[0] == "run":
+        given = {word.split("=")[0] for word in words}
+        data = [] if "--data" in given else TINY[:4]
+        extra = [word for word in [*data, *TINY[4:]] if word.split("=")[0] not in given] + ["--out", "x"]
+    code, out, err = call(capsys, *words, *extra)
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1, err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_folder_that_exists(capsys: pytest.CaptureFixture[str], finished: Path, tmp_path: Path) -> None:
+    code, _, err = call(capsys, "run", *TINY, "--out", str(finished))
+    assert code == 2
+    assert f"daydream resume {finished}" in err
+    (tmp_path / "letter.txt").write_text("mine")
+    code, _, err = call(capsys, "run", *TINY, "--out", str(tmp_path))
+    assert code == 2
+    assert "is not empty" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def (", "cannot be imported: SyntaxError"),
+        ("class Mine: pass", "no method 'Mine'"),
+        (OWN.replace("Mine(", "Other("), "it has: Other"),
+    ],
+)
+def test_a_bad_method_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "own.py").write_text(text)
+    code, _, err = call(capsys, "run", "--method", f"{tmp_path / 'own.py'}:Mine", *TINY, "--out", str(tmp_path / "run"))
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_users_own_method_runs_from_anywhere(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, "run", "--method", "own.py:Mine", *TINY, "--out", "run", "--json", "--quiet")
+    assert code == 0, err
+    assert json.loads(out)["method"] == f"{tmp_path / 'own.py'}:Mine"
+
+
+def test_run_prints_progress_and_a_table(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = call(capsys, "run", *TINY, "--out", str(tmp_path / "run"))
+    assert code == 0, err
+    assert "task 3: 6 classes, CNN" in out
+    assert "memory 12 in total" in out
+    assert "NME: average" in out
+    assert f"run: {tmp_path / 'run'}" in out
+
+
+def test_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = call(capsys, "run", *TINY, "--out", str(tmp_path / "run"), "--dry-run")
+    assert code == 0
+    assert "exemplars before" in out
+    assert "parameters at inference" in out
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_shows_the_settings_of_the_chosen_method(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--distillation" in call(capsys, "run", "--help")[1]
+    joint = call(capsys, "run", "--method", "joint", "--help")[1]
+    assert "--kind" in joint
+    assert "--distillation" not in joint
+    assert "--subset" in call(capsys, "run", "--data", "imagenet-subset", "--help")[1]
+
+
+def test_list_and_show(capsys: pytest.CaptureFixture[str], finished: Path) -> None:
+    _, out, _ = call(capsys, "list", str(finished.parent), "--json")
+    assert [row["status"] for row in json.loads(out)] == ["finished"]
+    assert "12 total" in call(capsys, "list", str(finished.parent))[1]
+    out = call(capsys, "show", str(finished))[1]
+    assert "memory 12 total" in out
+    assert "daydream run --backbone resnet10 --base 2 --steps 2" in out
+    assert json.loads(call(capsys, "show", str(finished), "--json")[1])["average_nme"] is not None
+
+
+def test_the_command_that_show_prints_gives_the_same_config(
+    capsys: pytest.CaptureFixture[str], finished: Path, tmp_path: Path
+) -> None:
+    import shlex
+
+    from daydream.runs import RunFolder
+    from daydream.tables import command_of
+
+    words = shlex.split(command_of(RunFolder(finished).config))[1:]
+    code, _, err = call(capsys, *words, "--out", str(tmp_path / "run"), "--quiet")
+    assert code == 0, err
+    assert RunFolder(tmp_path / "run").config == RunFolder(finished).config
+
+
+def test_resume_of_a_finished_run_says_so(capsys: pytest.CaptureFixture[str], finished: Path) -> None:
+    code, out, err = call(capsys, "resume", str(finished))
+    assert code == 0
+    assert "finished already" in err
+    assert "NME: average" in out
+
+
+def test_names_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(call(capsys, "methods", "--json")[1]).keys() >= {"finetune", "replay", "joint"}
+    assert "imagenet-subset" in call(capsys, "datasets")[1]
+    assert call(capsys, "--version")[1].startswith("daydream 0.")

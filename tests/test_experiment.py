@@ -1,0 +1,132 @@
+"""Base tasks that runs share, validation, divergence, and what a resumed run must agree on."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import TINY_DATA, TINY_RECIPE, TINY_RUN, Watch, tiny_experiment, without_times
+
+from daydream.config import config_from_json, make_config
+from daydream.engine import Interrupted
+from daydream.errors import UserError
+from daydream.experiment import Experiment
+from daydream.runs import RunFolder
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("first") / "run"
+    tiny_experiment().start(folder, Watch())
+    return folder
+
+
+def test_base_from_gives_what_training_the_base_task_gives(first: Path, tmp_path: Path) -> None:
+    result = tiny_experiment(run={"base_from": str(first)}).start(tmp_path / "run", Watch())
+    whole = RunFolder(first).result
+    assert whole is not None
+    assert without_times(result["tasks"]) == without_times(whole["tasks"])
+    epochs = [row for row in RunFolder(tmp_path / "run").metrics() if row["kind"] == "epoch"]
+    assert min(row["task"] for row in epochs) == 1
+
+
+def test_base_from_serves_a_variant(first: Path, tmp_path: Path) -> None:
+    result = tiny_experiment(run={"base_from": str(first)}, distillation=0.0).start(tmp_path / "run", Watch())
+    whole = RunFolder(first).result
+    assert whole is not None
+    assert without_times(result["tasks"][0]) == without_times(whole["tasks"][0])
+    assert without_times(result["tasks"][1:]) != without_times(whole["tasks"][1:])
+
+
+def test_a_run_with_a_given_base_resumes(first: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        tiny_experiment(run={"base_from": str(first)}).start(folder, Watch(stop_at=2))
+    result = tiny_experiment(run={"base_from": str(first)}).resume(RunFolder(folder), Watch())
+    whole = RunFolder(first).result
+    assert whole is not None
+    assert without_times(result["tasks"]) == without_times(whole["tasks"])
+
+
+@pytest.mark.parametrize(
+    ("run", "settings", "word"),
+    [
+        ({}, {"base_epochs": 3}, "base_epochs: 2 there, 3 here"),
+        ({"order": "seed:3"}, {}, "order"),
+        ({"base": 4, "steps": 1, "memory": 24}, {}, "base: 2 there, 4 here"),
+        ({"backbone": "resnet32"}, {}, "backbone: resnet10 there, resnet32 here"),
+        ({"validation": 0.25, "memory": 6}, {}, "validation"),
+    ],
+)
+def test_base_from_a_run_that_does_not_match(first: Path, tmp_path: Path, run: dict, settings: dict, word: str) -> None:
+    experiment = tiny_experiment(run={**run, "base_from": str(first)}, **settings)
+    with pytest.raises(UserError, match=word):
+        experiment.start(tmp_path / "run", Watch())
+    assert not (tmp_path / "run").exists()
+
+
+def test_base_from_a_run_of_another_head(first: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="head: proxy there, linear here"):
+        tiny_experiment("finetune", {"base_from": str(first)}).start(tmp_path / "run", Watch())
+
+
+def test_validation_reports_on_training_images(tmp_path: Path) -> None:
+    experiment = tiny_experiment(run={"validation": 0.25, "memory": 6})
+    assert len(experiment.stream.test) == 6 * 3
+    assert len(experiment.stream.train) == 6 * 9
+    result = experiment.start(tmp_path / "run", Watch())
+    assert result["evaluated_on"] == "validation"
+
+
+def test_a_diverging_run_stops_and_leaves_its_last_good_checkpoint(tmp_path: Path) -> None:
+    experiment = tiny_experiment(lr=1e30, clamp=1e30)
+    with pytest.raises(UserError, match="not finite in epoch 1 of stage 'train'"):
+        experiment.start(tmp_path / "run", Watch())
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_resuming_with_changed_settings(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        tiny_experiment().start(folder, Watch(stop_at=5))
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["method"]["lr"] = 0.01
+    path.write_text(json.dumps(config))
+    experiment = Experiment(config_from_json(config))
+    with pytest.raises(UserError, match=r"method\.lr"):
+        experiment.resume(RunFolder(folder), Watch())
+
+
+def test_resuming_with_another_method_file(tmp_path: Path) -> None:
+    source = (Path(__file__).parent / "walls_method.py").read_text()
+    own = tmp_path / "own.py"
+    own.write_text(source)
+    config = make_config({**TINY_RUN, "method": f"{own}:Walls"}, TINY_DATA, TINY_RECIPE)
+    with pytest.raises(Interrupted):
+        Experiment(config).start(tmp_path / "run", Watch(stop_at=5))
+    own.write_text(source + "\n# changed\n")
+    with pytest.raises(UserError, match="method_source"):
+        Experiment(config).resume(RunFolder(tmp_path / "run"), Watch())
+
+
+def test_resuming_a_finished_run_returns_its_result(first: Path) -> None:
+    result = tiny_experiment().resume(RunFolder(first), Watch())
+    assert result == RunFolder(first).result
+
+
+def test_bf16_on_a_cpu_trains(tmp_path: Path) -> None:
+    result = tiny_experiment(run={"precision": "bf16"}).start(tmp_path / "run", Watch())
+    assert result["average_cnn"] > 0
+
+
+def test_tensorboard_events(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra daydream[tensorboard] is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tiny_experiment(run={"tensorboard": True}).start(tmp_path / "run", Watch())
+    found = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    epochs = [row for row in RunFolder(tmp_path / "run").metrics() if row["kind"] == "epoch"]
+    assert [event.value for event in found.Scalars("train/ce")] == pytest.approx(
+        [row["losses"]["ce"] for row in epochs]
+    )
+    assert len(found.Scalars("accuracy/nme")) == 3

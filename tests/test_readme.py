@@ -1,0 +1,99 @@
+"""The documents cannot rot: their commands are run or parsed, their links and their tables are checked."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from daydream.cli import main
+from daydream.data import SOURCES
+from daydream.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+SMALL = 2
+"""A run on `shapes` of at most this many epochs is executed; a longer one is planned."""
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text(page), flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(page: str) -> list[list[str]]:
+    """Return the words of each command in a page's bash blocks, continued lines joined, comments dropped."""
+    lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def call(words: list[str]) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return int(end.value.code or 0)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [own] = blocks("docs/adding-a-method.md", "python")
+    Path("my_method.py").write_text(own, encoding="utf-8")
+    for words in commands(page):
+        if words[0] != "daydream":
+            continue
+        code, expected = attempt(words[1:])
+        said = capsys.readouterr()
+        assert code == (2 if expected else 0), f"{shlex.join(words)}\n{said.out}{said.err}"
+        assert expected in said.err, f"{shlex.join(words)}\n{said.err}"
+
+
+def attempt(words: list[str]) -> tuple[int, str]:
+    """Go as far with a command as this machine can; return its exit code and the complaint to expect of it.
+
+    A run whose data is not here must get past its flags and settings, and stop at its root.
+    """
+    if words[0] == "run" and "--root" in words:
+        return call([*words, "--dry-run"]), f"{words[words.index('--root') + 1]} does not exist"
+    if words[0] == "run":
+        epochs = [int(words[i + 1]) for i, word in enumerate(words) if word in ("--base-epochs", "--epochs")]
+        small = len(epochs) == 2 and max(epochs) <= SMALL
+        return call([*words, "--device", "cpu"] if small else [*words, "--dry-run"]), ""
+    path = next((Path(word) for word in words[1:] if not word.startswith("-")), None)
+    there = path is None or path.exists()
+    return call(words if there and words[0] != "demo" else [*words, "--help"]), ""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_only_known_programs(page: str) -> None:
+    targets = set(re.findall(r"^(\w+):", text("Makefile"), flags=re.MULTILINE))
+    for words in commands(page):
+        assert words[0] in ("daydream", "make", "pip", "git", "cd", "python", "python3"), words
+        assert words[0] != "make" or set(words[1:]) <= targets, words
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links(page: str) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", text(page)):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = target.partition("#")
+        assert not file or ((ROOT / page).parent / file).exists(), f"{page} links to {target}"
+        headings = re.findall(r"^#+ (.+)$", text(page), flags=re.MULTILINE)
+        assert file or anchor in [heading.lower().replace(" ", "-") for heading in headings], f"{page}: #{anchor}"
+
+
+def test_readme_lists_every_method_and_data_set() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \|", text("README.md"), flags=re.MULTILINE)
+    assert set(METHODS) | set(SOURCES) <= set(rows)
+    assert set(re.findall(r"^\| `([\w-]+)` \|", text("docs/data.md"), flags=re.MULTILINE)) >= set(SOURCES)
+
+
+def test_changelog_names_this_version() -> None:
+    from daydream import __version__
+
+    assert f"## {__version__} " in text("CHANGELOG.md")
