@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import Watch
+from tiny_runs import Watch
 
 from daydream.config import make_config
 from daydream.experiment import Experiment

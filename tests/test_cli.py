@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Watch, tiny_experiment
+from tiny_runs import Watch, tiny_experiment
 
 from daydream.cli import main
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import TINY_DATA, TINY_RECIPE, TINY_RUN, Watch, tiny_experiment, without_times
+from tiny_runs import TINY_DATA, TINY_RECIPE, TINY_RUN, Watch, tiny_experiment, without_times
 
 from daydream.config import config_from_json, make_config
 from daydream.engine import Interrupted

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import without_times
+from tiny_runs import without_times
 
 TINY = [
     "--classes=6", "--train-per-class=12", "--test-per-class=6", "--image-size=16", "--backbone=resnet10", "--base=2",

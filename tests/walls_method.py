@@ -91,7 +91,10 @@ class Walls(Method[WallsSettings]):
                     size=4,
                     augment=self.setup.augment,
                     fields={"stored": state.tensors["stored"]},
-                    draw=lambda generator, steps: torch.randint(len(exemplars), (steps, 4), generator=generator),
+                    draw=lambda generator, steps, before: (
+                        (torch.randint(len(exemplars), (steps, 4), generator=generator) + before["new"][:, :4])
+                        % len(exemplars)
+                    ),
                     noise={"mix": lambda generator, steps, size: torch.rand(steps, size, generator=generator)},
                 ),
             }

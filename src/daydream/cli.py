@@ -88,6 +88,12 @@ def run_command(words: Sequence[str]) -> Any:
         flags.Section("data", f"The data set {data}", source(data).Settings),
         flags.Section("method", f"The method {method}", load_method(method).Settings),
     ]
+    if load_method(method).replays:
+        from daydream.data.unlabeled import PileSettings
+        from daydream.methods.imagination import ImaginationSettings
+
+        sections.append(flags.Section("imagination", "Imagination", ImaginationSettings))
+        sections.append(flags.Section("pile", "The unlabelled pile", PileSettings))
     return flags.command(sections, run)
 
 
@@ -105,7 +111,7 @@ def run(
     from daydream.tables import method_name, plan_table
 
     assert values is not None
-    experiment = Experiment(make_config(values["run"], values["data"], values["method"]))
+    experiment = Experiment(make_config(**values))
     if dry_run:
         from daydream.progress import headline
 
@@ -225,8 +231,8 @@ def demo(
 
     parent = out or free_folder(Path("runs"), "demo")
     finished = []
-    for name, (run_values, data_values, method_values) in RUNS.items():
-        experiment = Experiment(make_config(run_values, data_values, method_values))
+    for name, values in RUNS.items():
+        experiment = Experiment(make_config(**values))
         folder = parent / name
         result = train(lambda progress, e=experiment, f=folder: e.start(f, progress), folder, quiet, as_json=False)
         finished.append((name, result, folder))

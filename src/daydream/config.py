@@ -64,6 +64,10 @@ class Config:
     """The data source's `Settings`."""
     method: Any
     """The method's `Settings`."""
+    imagination: Any = None
+    """`ImaginationSettings`, for a method that replays."""
+    pile: Any = None
+    """`PileSettings`, for a method that replays."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -72,13 +76,23 @@ class Config:
             "run": asdict(self.run),
             "data": asdict(self.data),
             "method": asdict(self.method),
+            "imagination": self.imagination and asdict(self.imagination),
+            "pile": self.pile and asdict(self.pile),
         }
 
 
-def make_config(run: Mapping[str, Any], data: Mapping[str, Any], method: Mapping[str, Any]) -> Config:
+def make_config(
+    run: Mapping[str, Any],
+    data: Mapping[str, Any],
+    method: Mapping[str, Any],
+    imagination: Mapping[str, Any] | None = None,
+    pile: Mapping[str, Any] | None = None,
+) -> Config:
     """Build a config from plain values; each component checks its own."""
     from daydream.data import source
+    from daydream.data.unlabeled import PileSettings
     from daydream.methods import load_method, resolve
+    from daydream.methods.imagination import ImaginationSettings
 
     settings = from_dict(RunSettings, run)
     settings = dataclasses.replace(
@@ -88,19 +102,31 @@ def make_config(run: Mapping[str, Any], data: Mapping[str, Any], method: Mapping
         base_from=_absolute(settings.base_from),
     )
     data_settings: Any = from_dict(source(settings.data).Settings, data)
-    return Config(run=settings, data=data_settings, method=from_dict(load_method(settings.method).Settings, method))
+    kind = load_method(settings.method)
+    extras: dict[str, Any] = {}
+    if kind.replays:
+        extras["imagination"] = from_dict(ImaginationSettings, imagination or {})
+        extras["pile"] = from_dict(PileSettings, _absolute_pile(pile or {}))
+    elif imagination or pile:
+        raise UserError(f"method '{settings.method}' replays no exemplars, so there is nothing to imagine")
+    return Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
 
 
 def config_from_json(stored: Mapping[str, Any]) -> Config:
     """Read a config.json back."""
     if stored.get("format") != FORMAT:
         raise UserError(f"config.json has format {stored.get('format')!r}; this daydream reads format {FORMAT}")
-    return make_config(stored["run"], stored["data"], stored["method"])
+    return make_config(stored["run"], stored["data"], stored["method"], stored["imagination"], stored["pile"])
 
 
 def _absolute(path: str) -> str:
     """Make a path valid from any folder: a run may be resumed from another one."""
     return str(Path(path).expanduser().resolve()) if path else ""
+
+
+def _absolute_pile(pile: Mapping[str, Any]) -> Mapping[str, Any]:
+    name, colon, folder = str(pile.get("unlabeled", "")).partition(":")
+    return {**pile, "unlabeled": f"{name}:{_absolute(folder)}"} if colon else pile
 
 
 def environment() -> dict[str, str]:

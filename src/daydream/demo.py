@@ -7,8 +7,8 @@ Values = dict[str, Any]
 RUN: Values = {"data": "shapes", "backbone": "resnet10", "base": 10, "steps": 5, "memory": 200, "budget": "total"}
 RECIPE: Values = {"base_epochs": 26, "epochs": 10, "batch_size": 32, "lr": 0.1}
 
-RUNS: dict[str, tuple[Values, Values, Values]] = {
-    "finetune": (RUN | {"method": "finetune"}, {}, RECIPE),
-    "replay": (RUN | {"method": "replay"}, {}, RECIPE),
-    "joint": (RUN | {"method": "joint"}, {}, RECIPE | {"base_epochs": 18}),
+RUNS: dict[str, dict[str, Values]] = {
+    "finetune": {"run": RUN | {"method": "finetune"}, "data": {}, "method": RECIPE},
+    "replay": {"run": RUN | {"method": "replay"}, "data": {}, "method": RECIPE},
+    "joint": {"run": RUN | {"method": "joint"}, "data": {}, "method": RECIPE | {"base_epochs": 18}},
 }

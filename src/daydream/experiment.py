@@ -11,12 +11,15 @@ from daydream.config import Config, check_unchanged, environment
 from daydream.data import source
 from daydream.data.augment import AUGMENTATIONS, Prepare
 from daydream.data.images import Dataset
+from daydream.data.unlabeled import load_pile
 from daydream.engine import Engine, EpochReport, Hardware, Partial
 from daydream.errors import UserError
 from daydream.inference import over_images
 from daydream.memory import Budget, Memory, class_means
 from daydream.methods import load_method, source_digest
+from daydream.methods.imagination import Imagination
 from daydream.methods.method import Method, Setup
+from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import check_backbone
 from daydream.nets.resnet import parameter_count
 from daydream.runs import RunFolder, load_checkpoint, save_checkpoint
@@ -94,6 +97,7 @@ class Experiment:
         self._check_memory(stream)
         device = self.hardware.device
         self.stream = Stream(stream.train.to(device), stream.test.to(device), stream.sizes)
+        self.imagination = self._imagination()
 
     def _method(self) -> Method[Any]:
         run = self.config.run
@@ -101,6 +105,25 @@ class Experiment:
         augment = AUGMENTATIONS[self.data.augmentation](prepare)
         setup = Setup(run.backbone, run.cut, self.budget, prepare, augment, run.seed)
         return load_method(run.method)(self.config.method, setup)
+
+    def _imagination(self) -> Imagination | None:
+        settings, run = self.config.imagination, self.config.run
+        wanted = settings is not None and (settings.imagine or self.method.imagines) and settings.counterparts
+        if not wanted:
+            return None
+        root = Path(run.root) if run.root else None
+        pile = load_pile(self.config.pile, run.data, root, self.config.data, self.data.train.image_size[0])
+        return Imagination(settings, self.method, pile.to(self.hardware.device))
+
+    def stages(self, task: Task) -> list[Stage]:
+        """Return the stages of a task: the method's, with what its components add."""
+        stages = self.method.stages(task)
+        return stages if self.imagination is None else self.imagination.stages(task, stages)
+
+    @property
+    def kinds(self) -> checkpoint.Kinds:
+        """Return the builders of every network a state may hold."""
+        return {**self.method.kinds, "GeneratorBank": GeneratorBank}
 
     def _check_memory(self, stream: Stream) -> None:
         if not self.method.keeps_exemplars:
@@ -117,7 +140,7 @@ class Experiment:
         tasks = [self.stream.task(index) for index in range(len(self.stream))]
         held = self.budget.held if self.method.keeps_exemplars else lambda _: 0
         return [
-            PlannedTask(task.index, task.num_new, len(task.train), held(task.num_old), self.method.stages(task))
+            PlannedTask(task.index, task.num_new, len(task.train), held(task.num_old), self.stages(task))
             for task in tasks
         ]
 
@@ -162,7 +185,7 @@ class Experiment:
             info, components = found
             check_unchanged(info["identity"], self.identity(), str(run.path))
             run.forget_metrics_after(info["metrics_size"])
-            state = checkpoint.unpack(info["state"], components, self.method.kinds, self.hardware.device)
+            state = checkpoint.unpack(info["state"], components, self.kinds, self.hardware.device)
             partial = info["partial"] and Partial(**info["partial"], optimizer=components["optimizer"])
             return Session(self, run, progress, state, Cursor(**info["cursor"]), partial, resumed=True).go()
 
@@ -203,7 +226,7 @@ class Session:
 
     def run_task(self, task: Task) -> None:
         """Run the stages of a task that are left, then evaluate."""
-        self.task, stages = task, self.method.stages(task)
+        self.task, stages = task, self.experiment.stages(task)
         self.progress.task_begins(task, stages)
         while self.cursor.stage < len(stages):
             self.run_stage(stages[self.cursor.stage])
@@ -219,13 +242,17 @@ class Session:
     def run_stage(self, stage: Stage) -> None:
         """Run one stage, or take over a base task that another run has trained."""
         self.stage, partial = stage, self.partial
+        self.unchanged: frozenset[str] = frozenset()
         self.partial = None
         shared = self.task.is_base and stage.shared_as is not None
         if self.given is not None and shared:
-            base.take(self.given, self.state, self.method.kinds)
+            base.take(self.given, self.state, self.experiment.kinds)
         else:
             self.progress.stage_begins(self.task, stage, partial.epoch if partial else 0)
             self.engine.run(stage, self.state, (self.task.index, self.cursor.stage), self, partial)
+        if stage.report is not None:
+            numbers = dict(stage.report(self.state))
+            self.run.append({"kind": "report", "task": self.task.index, "stage": stage.name, **numbers})
         if shared:
             base.write(self.experiment, self.run.path, stage, self.state)
         self.cursor.stage += 1
@@ -261,7 +288,10 @@ class Session:
             "state": info,
             "metrics_size": self.run.metrics_size,
         }
-        save_checkpoint(self.run.path / "checkpoint", whole, components)
+        unchanged = self.unchanged if partial is not None else frozenset()
+        save_checkpoint(self.run.path / "checkpoint", whole, components, unchanged)
+        if partial is not None:
+            self.unchanged = frozen_networks(self.stage, self.state)
 
     def seconds(self) -> float:
         return self.cursor.seconds + time.perf_counter() - self.began
@@ -303,3 +333,13 @@ class Session:
         summary["seconds"] = round(self.seconds(), 2)
         summary["evaluated_on"] = "validation" if config.run.validation else "test"
         return {**summary, "tasks": rows, "config": self.run.config}
+
+
+def frozen_networks(stage: Stage, state: State) -> frozenset[str]:
+    """Name the components of networks that a stage does not change: a checkpoint need not write them twice."""
+    trained = {id(tensor) for group in stage.trains(state) for tensor in group.tensors}
+    return frozenset(
+        f"net.{name}"
+        for name, net in state.nets.items()
+        if name not in stage.train_mode and not any(id(p) in trained for p in net.parameters())
+    )

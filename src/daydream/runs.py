@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,11 +106,23 @@ class RunFolder:
             yield
 
 
-def save_checkpoint(folder: Path, info: Mapping[str, Any], components: Components) -> None:
-    """Write a checkpoint beside the previous one, then let `latest.json` name it, then drop what nothing names."""
+def save_checkpoint(
+    folder: Path, info: Mapping[str, Any], components: Components, unchanged: Collection[str] = ()
+) -> None:
+    """Write a checkpoint beside the previous one, then let `latest.json` name it, then drop what nothing names.
+
+    Components in `unchanged` are those of the previous checkpoint: they are named again, not written again.
+    """
     try:
         folder.mkdir(exist_ok=True)
-        files = {name: _write_component(folder, name, tensors) for name, tensors in components.items()}
+        files = {
+            name: _write_component(folder, name, tensors)
+            for name, tensors in components.items()
+            if name not in unchanged
+        }
+        if unchanged:
+            before = read_json(folder / "latest.json")["files"]
+            files |= {name: before[name] for name in unchanged}
         atomic.write_json(folder / "latest.json", {**info, "files": files})
         for path in folder.iterdir():
             if path.name != "latest.json" and path.name not in files.values():

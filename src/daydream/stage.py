@@ -34,6 +34,10 @@ class State:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
+Draw = Callable[[torch.Generator, int, Mapping[str, Tensor]], Tensor]
+"""(generator, steps, the indices drawn for the streams before) -> index [steps, size]."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Batches:
     """A named supply of batches: `size` images a step out of an image set, augmented, with extra fields.
@@ -48,7 +52,7 @@ class Batches:
     size: int
     augment: Augment
     fields: Mapping[str, Tensor] = field(default_factory=dict)
-    draw: Callable[[torch.Generator, int], Tensor] | None = None
+    draw: Draw | None = None
     noise: Mapping[str, Callable[[torch.Generator, int, int], Tensor]] = field(default_factory=dict)
 
 
@@ -157,7 +161,10 @@ class Stage:
     clamp: float | None = None
     """Every gradient entry is clamped to [-clamp, clamp]."""
     train_mode: frozenset[str] = frozenset()
-    """The networks in train mode; all others run in evaluation mode. `in_mode` overrides it for a pass."""
+    """The networks in train mode; all others run in evaluation mode. `in_mode` overrides it for a pass. A network that
+    is neither here nor in `trains` must not change during the stage: a checkpoint writes it once."""
+    exemplars: str | None = None
+    """The stream that carries exemplars, if this stage replays them: what a component adds counterparts to."""
     scalars: Mapping[str, Callable[[Clock], float]] = field(default_factory=dict)
     """Numbers that change per step and live on the device, handed over with the batch."""
     begin: Hook | None = None
@@ -167,6 +174,8 @@ class Stage:
     after_step: Hook | None = None
     """Runs after the optimiser's step, inside the captured region."""
     after_epoch: Hook | None = None
+    report: Callable[[State], Mapping[str, float]] | None = None
+    """Numbers measured when the stage has finished, for metrics.jsonl."""
     shared_as: Mapping[str, Any] | None = None
     """If given, the networks after this stage depend on these settings, the data and the backbone alone, so that runs
     may share them (`--base-from`)."""

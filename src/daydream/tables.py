@@ -103,12 +103,16 @@ def comparison_table(results: Sequence[tuple[str, dict[str, Any], Path]]) -> Tab
 def command_of(config: dict[str, Any]) -> str:
     """Return the command that runs a config again."""
     from daydream.data import source
+    from daydream.data.unlabeled import PileSettings
     from daydream.methods import load_method
+    from daydream.methods.imagination import ImaginationSettings
 
     run = config["run"]
     words = as_arguments(run, RunSettings)
     words += as_arguments(config["data"], source(run["data"]).Settings)
     words += as_arguments(config["method"], load_method(run["method"]).Settings)
+    words += as_arguments(config["imagination"] or {}, ImaginationSettings)
+    words += as_arguments(config["pile"] or {}, PileSettings)
     return shlex.join(["daydream", "run", *words])
 
 

@@ -56,6 +56,30 @@ def test_the_pile_needs_one_batch_and_no_validation_images(root: Path, user_erro
         imagenet32.load(root, Settings())
 
 
+def test_class_ids_name_the_classes(root: Path) -> None:
+    lines = [f"n{10 * number:08d} {number} a_word" for number in (5, 1, 7, 2, 3, 4)]
+    (root / "map_clsloc.txt").write_text("\n".join(lines) + "\n")
+    data = imagenet32.load(root, Settings(classes="1:3"))
+    assert data.class_names == data.test.class_names == ("n00000020", "n00000030")
+    assert imagenet32.unlabeled(root, Settings(classes="4:5")).class_names == ("n00000050",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("n00000001 1 a\nn00000002\n", ["line 2"]),
+        ("n00000001 1 a\nn00000002 1 b\n", ["line 2"]),
+        ("kit_fox 1\n", ["line 1"]),
+        ("n00000001 1\nn00000002 2\n", ["no line for class 3"]),
+        ("", ["no line for class 1"]),
+    ],
+)
+def test_wrong_class_ids(root: Path, text: str, words: list[str], user_error: Any) -> None:
+    (root / "map_clsloc.txt").write_text(text)
+    with user_error(root / "map_clsloc.txt", *words):
+        imagenet32.unlabeled(root, Settings())
+
+
 def test_the_arrays_hold_no_spare_rows(root: Path) -> None:
     pixels, _ = imagenet32._read([root / name for name in BATCHES], slice(0, 1))
     assert pixels.shape == (4, 3072)

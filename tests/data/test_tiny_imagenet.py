@@ -54,8 +54,13 @@ def test_labelled_classes_and_the_pile_are_disjoint(tree: Path) -> None:
     assert greys(data.train) == [(k - 1, 10 * k + i) for k in (1, 2) for i in range(3)]
     assert sorted(greys(data.test)) == [(k - 1, 100 + 10 * k + i) for k in (1, 2) for i in range(2)]
     assert greys(pile) == [(label, 10 * k + i) for label, k in enumerate((0, 3)) for i in range(3)]
-    assert pile.class_names == ("goldfish", "owl")
+    assert pile.class_names == ("n01", "n04")
     assert "not ImageNet-Subset" in data.note
+
+
+def test_another_data_sets_pile_is_the_whole_tree(tree: Path) -> None:
+    assert greys(tiny_imagenet.whole(tree)) == greys(tiny_imagenet.load(tree, Settings()).train)
+    assert tiny_imagenet.whole(tree.parent).class_names == WNIDS
 
 
 def test_words_are_not_needed(tree: Path) -> None:

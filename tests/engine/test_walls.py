@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Watch, tiny_experiment, without_times
+from tiny_runs import Watch, tiny_experiment, without_times
 
 from daydream.engine import Interrupted
 from daydream.experiment import Experiment

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Watch, tiny_experiment, without_times
+from tiny_runs import Watch, tiny_experiment, without_times
 
 from daydream.engine import Interrupted
 from daydream.methods import METHODS, load_method

@@ -49,7 +49,7 @@ def test_a_linear_head_starts_without_bias() -> None:
 def test_cosine_scores() -> None:
     head = grown(CosineHead)
     assert isinstance(head, CosineHead)
-    assert float(head.scale) == 1.0
+    assert head.scale.item() == 1.0
     head.scale.data.fill_(2.5)
     weights = [w[0].tolist() for block in head.weights for w in block]
     cosines = torch.tensor([[cosine(w, z) for w in weights] for z in features().tolist()], dtype=torch.float64)

@@ -58,6 +58,7 @@ def test_features_do_not_depend_on_the_cut() -> None:
             half.load_state_dict({name: weights[name] for name in half.state_dict()})
         assert torch.equal(net.features(X), features)
         assert torch.equal(net.lower(X), maps[i])
+        assert net.map_channels == maps[i].shape[1]
         assert all(torch.equal(a, b) for a, b in zip(net.maps(X), maps, strict=True))
 
 
@@ -131,6 +132,6 @@ def test_mean_weight_norm_is_over_all_blocks() -> None:
     head = CosineHead(4)
     head.grow(3)
     head.grow(2)
-    norms = [sum(float(v) ** 2 for v in w) ** 0.5 for block in head.weights for c in block for w in c]
+    norms = [sum(v**2 for v in w) ** 0.5 for block in head.weights for c in block.tolist() for w in c]
     assert float(mean_weight_norm(head)) == pytest.approx(sum(norms) / 5, rel=1e-6)
     assert not mean_weight_norm(head).requires_grad

@@ -128,6 +128,7 @@ class ResizedCrop:
         grid = F.affine_grid(theta, [len(images), 3, self.prepare.size, self.prepare.size], align_corners=False)
         stored = images.float().contiguous(memory_format=torch.channels_last)
         pixels = F.grid_sample(stored, grid, padding_mode="reflection", align_corners=False)
+        pixels = pixels.contiguous(memory_format=torch.channels_last)  # sampled pixels come channels first
         return self.prepare.normalise((pixels * draws["brightness"].view(-1, 1, 1, 1)).clamp(0, 255))
 
 

@@ -1,9 +1,11 @@
 """Downsampled ImageNet, 32x32 (Chrabaszcz et al., 2017): ten pickled training batches and one of validation images.
 
-Class ids in the files count from 1; `--classes` counts from 0, so `first:100` means the ids 1 to 100.
+Class ids in the files count from 1; `--classes` counts from 0, so `first:100` means the ids 1 to 100. Where the folder
+also has `map_clsloc.txt` of ImageNet's development kit, classes are named by their WordNet ids.
 """
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ log = logging.getLogger("daydream")
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCHES = tuple(f"train_data_batch_{number}" for number in range(1, 11))
+CLASS_IDS = "map_clsloc.txt"
 WHERE = "the folder with train_data_batch_1 to _10 and val_data, from https://image-net.org/download-images"
 
 
@@ -48,17 +51,20 @@ def load(root: Path | None, settings: Settings) -> Dataset:
     absent = np.setxor1d(ids, test_ids)
     if len(absent):
         raise UserError(f"{folder}: class id {absent[0]} has images in only one of the training batches and val_data")
-    train, test = (_image_set(p, i, ids) for p, i in ((train_pixels, train_ids), (test_pixels, test_ids)))
+    names = _names(folder, ids)
+    train, test = (_image_set(p, i, ids, names) for p, i in ((train_pixels, train_ids), (test_pixels, test_ids)))
     return Dataset("imagenet32", train, test, MEAN, STD, augmentation="cifar")
 
 
 def unlabeled(root: Path | None, settings: Settings) -> ImageSet:
     """Return the training images of however many batches are there; their labels are kept, but no method reads them."""
-    present = _batches(required_root(root, "imagenet32", WHERE))
+    folder = required_root(root, "imagenet32", WHERE)
+    present = _batches(folder)
     if len(present) < len(BATCHES):
         log.info("the pile of unlabelled images holds %d of imagenet32's %d batches", len(present), len(BATCHES))
     pixels, ids = _read(present, class_slice.parse(settings.classes, "classes"))
-    return _image_set(pixels, ids, np.unique(ids))
+    known = np.unique(ids)
+    return _image_set(pixels, ids, known, _names(folder, known))
 
 
 def _batches(folder: Path) -> list[Path]:
@@ -104,7 +110,27 @@ def _span(ids: NDArray[np.int64]) -> str:
     return f"from {ids[0]} to {ids[-1]}" if len(ids) else "over nothing: it is empty"
 
 
-def _image_set(pixels: NDArray[np.uint8], ids: NDArray[np.int64], known: NDArray[np.int64]) -> ImageSet:
-    names = tuple(f"class-{number:04d}" for number in known)
+def _names(folder: Path, known: NDArray[np.int64]) -> tuple[str, ...]:
+    """Return the WordNet ids of the known class ids, or numbered names where no file says them."""
+    path = folder / CLASS_IDS
+    if not path.is_file():
+        return tuple(f"class-{number:04d}" for number in known)
+    names: dict[int, str] = {}
+    for line_number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        match = re.fullmatch(r"(n\d{8}) (\d{1,9})( .*)?", line.strip())
+        if match is None or int(match[2]) in names:
+            raise UserError(f"{path}, line {line_number} is not a new class like 'n02119789 1 kit_fox'")
+        names[int(match[2])] = match[1]
+    absent = sorted(set(known.tolist()) - set(names))
+    if absent:
+        raise UserError(
+            f"{path} has no line for class {absent[0]}, which the batches have: take the file of ILSVRC 2012"
+        )
+    return tuple(names[number] for number in known.tolist())
+
+
+def _image_set(
+    pixels: NDArray[np.uint8], ids: NDArray[np.int64], known: NDArray[np.int64], names: tuple[str, ...]
+) -> ImageSet:
     images = torch.from_numpy(pixels).view(-1, 3, 32, 32)
     return ImageSet(Resident(images), torch.from_numpy(np.searchsorted(known, ids)), names)

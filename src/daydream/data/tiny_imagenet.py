@@ -48,13 +48,20 @@ def load(root: Path | None, settings: Settings) -> Dataset:
 
 
 def unlabeled(root: Path | None, settings: Settings) -> ImageSet:
-    """Return the training images of the classes that are not labelled; no method reads their labels."""
+    """Return the training images of the classes that are not labelled, named by id; no method reads their labels."""
     tree = _locate(root)
     labelled = set(_labelled(tree, settings))
     others = [wnid for wnid in folders_in(tree / "train") if wnid not in labelled]
     if not others:
         raise UserError("all of Tiny-ImageNet's classes are labelled, none is left unlabelled: set --labelled 0:100")
-    return _train(tree, "tiny-imagenet-pile", others, _names(tree, others))
+    return _train(tree, "tiny-imagenet-pile", others, tuple(others))
+
+
+def whole(root: Path | None) -> ImageSet:
+    """Return all training images, classes named by id: the pile of another data set."""
+    tree = _locate(root)
+    wnids = _labelled(tree, Settings())
+    return _train(tree, "tiny-imagenet-train", wnids, tuple(wnids))
 
 
 def _locate(root: Path | None) -> Path:

@@ -4,6 +4,7 @@ Shapes: S steps in an epoch, B images of a stream in a step, N images of its set
 """
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -32,8 +33,16 @@ class StreamFeed:
         self.ahead: Iterator[Tensor] | None = None
         self.buffer: Tensor | None = None  # where a batch that is not resident lands
 
-    def load(self, seed: tuple[str | int, ...], run_seed: int, steps: int, first: int, device: torch.device) -> None:
-        """Draw an epoch's index and random numbers and bring them to the device."""
+    def load(
+        self,
+        seed: tuple[str | int, ...],
+        run_seed: int,
+        steps: int,
+        first: int,
+        device: torch.device,
+        before: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> Tensor:
+        """Draw an epoch's index and random numbers and bring them to the device; return the index [S, B]."""
         stream = self.stream
 
         def named(use: str) -> torch.Generator:
@@ -42,7 +51,7 @@ class StreamFeed:
         index = (
             shuffled(named("batches"), len(stream.images), steps, stream.size)
             if stream.draw is None
-            else stream.draw(named("batches"), steps)
+            else stream.draw(named("batches"), steps, before)
         )
         assert index.shape == (steps, stream.size), (index.shape, steps, stream.size)
         drawn = {"index": index}
@@ -55,6 +64,7 @@ class StreamFeed:
                 self.tables[key].copy_(values)
         if not isinstance(self.pixels, Resident):
             self.ahead = self.pixels.batches(index[first:])
+        return index
 
     def advance(self) -> None:
         """Bring the next batch of a set that is not resident into its buffer."""
@@ -90,8 +100,10 @@ class Feed:
     def load(self, epoch: int, first: int = 0) -> None:
         """Prepare an epoch, to be read from step `first` on."""
         stage = self.stage
+        drawn: dict[str, Tensor] = {}
         for name, feed in self.streams.items():
-            feed.load((*self.place, epoch, name), self.run_seed, stage.steps, first, self.device)
+            place = (*self.place, epoch, name)
+            drawn[name] = feed.load(place, self.run_seed, stage.steps, first, self.device, drawn)
         for name, rule in stage.scalars.items():
             values = [rule(Clock(epoch, stage.epochs, step, stage.steps)) for step in range(stage.steps)]
             self.scalars[name].copy_(torch.tensor(values))

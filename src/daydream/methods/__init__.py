@@ -16,6 +16,7 @@ METHODS: dict[str, tuple[str, str]] = {
         "train on the new classes alone: the lower bound, which forgets",
     ),
     "replay": ("daydream.methods.replay:Replay", "exemplars, feature distillation, proxies: the paper's Baseline"),
+    "imagine": ("daydream.methods.replay:Imagine", "replay and imagined counterparts: the paper's method"),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }
 

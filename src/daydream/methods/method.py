@@ -79,6 +79,10 @@ class Method(ABC, Generic[S]):
     reports: ClassVar[Literal["cnn", "nme"]] = "nme"
     """The accuracy its paper reports."""
     head: ClassVar[str] = "proxy"
+    replays: ClassVar[bool] = False
+    """Whether a stage of it names a stream of exemplars, which imagination can add counterparts to."""
+    imagines: ClassVar[bool] = False
+    """Whether it carries generators without being asked (`--imagine`)."""
 
     def __init__(self, settings: S, setup: Setup) -> None:
         self.settings = settings
@@ -102,6 +106,10 @@ class Method(ABC, Generic[S]):
         """Count what prediction needs: (backbone, head). The field's tables count the backbone alone."""
         net = network(state)
         return parameter_count(net) - parameter_count(net.head), parameter_count(net.head)
+
+    def classification(self, state: State, z: Tensor, labels: Tensor) -> Tensor:
+        """Return the method's classification loss on features [B, D]: what trains counterparts and their generators."""
+        return cross_entropy(network(state).head(z), labels)
 
     # Pieces that methods share.
 
@@ -163,7 +171,9 @@ def network(state: State, name: str = "net") -> Network:
 def split_batch(size: int, num_new: int, num_old: int, new_share: float | None = None) -> tuple[int, int]:
     """Return how many new images and exemplars a batch holds: as many as there are of each, or by a given share."""
     share = num_new / (num_new + num_old) if new_share is None else new_share
-    new = min(max(round(size * share), 1), size - 1)
+    # By eights, where a batch is large: a memory that grows or shrinks a little must not mean another compilation.
+    grain = 8 if size >= 64 else 1
+    new = min(max(grain * round(size * share / grain), grain), size - grain)
     return new, size - new
 
 

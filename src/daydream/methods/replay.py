@@ -46,6 +46,7 @@ class Replay(Method[ReplaySettings]):
     """Cross-entropy on new images and exemplars, cosine distillation of the exemplars' features."""
 
     Settings = ReplaySettings
+    replays = True
 
     def stages(self, task: Task) -> list[Stage]:
         train = self.classify(task, task.train, self.settings.base_epochs) if task.is_base else self.increment(task)
@@ -101,4 +102,11 @@ class Replay(Method[ReplaySettings]):
             clamp=settings.clamp,
             train_mode=frozenset({"net"}),
             begin=begin,
+            exemplars="old",
         )
+
+
+class Imagine(Replay):
+    """Replay and imagination: the paper's method. See `imagination.py`, which adds the generators."""
+
+    imagines = True

@@ -53,6 +53,7 @@ class Network(nn.Module):
         for size in sizes:
             self.head.grow(size)
         self.kinds = (backbone, head, cut)
+        self.map_channels = parts.channels[STAGES.index(cut)]
         to_channels_last(self)
 
     def config(self) -> dict[str, Any]:

@@ -1,0 +1,331 @@
+"""Imagination: the generators of "Learning to Imagine" (CVPR 2022) as a component that any replay method can carry.
+
+At the end of each task, before its data is dropped, a generator per new class learns to mix an exemplar's feature map
+with that of an unlabelled image (section 3.3). In later tasks the frozen generators imagine counterparts of the
+exemplars in each batch, and the method classifies those too (section 3.4). Where paper and released code differ we
+follow the code; `docs/imagination.md` says where.
+
+Shapes: G classes; E exemplars, U unlabelled and E x U real images of a class in an update; n counterparts per exemplar.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daydream import losses as loss
+from daydream import mining, rng, schedules
+from daydream.data.images import ImageSet
+from daydream.errors import UserError
+from daydream.inference import over_images
+from daydream.methods.method import Method, memory_names, network
+from daydream.nets.generators import GeneratorBank
+from daydream.nets.network import Network, in_mode
+from daydream.settings import require, setting
+from daydream.stage import SGD, Batch, Batches, Draw, Group, Stage, State
+from daydream.stream import Task
+
+EXEMPLARS, UNLABELLED = 4, 5  # of a class in an update (released code)
+FORMS = {
+    "paper": (loss.semantic_contrast, loss.semantic_decoupling),
+    "pooled": (loss.pooled_contrast, loss.pooled_decoupling),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImaginationSettings:
+    """Settings of the generators and of what they imagine."""
+
+    imagine: bool = setting(False, "carry generators and replay what they imagine (always on for --method imagine)")
+    counterparts: int = setting(2, "imagined counterparts per exemplar in a batch, n; 0 is the method without (paper)")
+    generator_depth: int = setting(2, "residual blocks of a generator, d (paper, section 4.4)")
+    generator_width: int | None = setting(None, "channels inside a generator; by default 128, or all if fewer")
+    generator_form: Literal["pooled", "paper"] = setting("pooled", "losses as in the released code, or as printed")
+    generator_losses: Literal["ce", "sc", "sc+sdc", "sc+sdc+cyc"] = setting(
+        "sc+sdc+cyc", "which losses train a generator beside cross-entropy (the rows of the paper's ablation)"
+    )
+    decoupling: float = setting(2.0, "weight of the decoupling losses, lambda (released code)")
+    cycle: float = setting(0.3, "weight of the cycle losses, lambda_cyc (released code)")
+    generator_epochs: int = setting(40, "epochs of generator training, of 25 updates (released code)")
+    generator_updates: int = setting(25, "updates in an epoch of generator training (released code)")
+    generator_lr: float = setting(0.1, "learning rate, x0.1 after 1/2, 3/4 and 7/8 of the epochs (released code)")
+    mining: Literal["entropy", "uniform"] = setting("entropy", "which unlabelled images: most certain ones, or any")
+    imagined_weight: float = setting(1.0, "weight of the counterparts' cross-entropy in the mean over all samples")
+    pile_labels: float = setting(0.0, "weight of cross-entropy of unlabelled images on their predicted classes")
+    pile_distillation: float = setting(
+        0.0, "weight of feature distillation on unlabelled images, times sqrt(seen / new)"
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("counterparts", "decoupling", "cycle", "imagined_weight", "pile_labels", "pile_distillation"):
+            require(getattr(self, name) >= 0, f"--{name.replace('_', '-')} {getattr(self, name)} must not be negative")
+        for name in ("generator_depth", "generator_epochs", "generator_updates"):
+            require(getattr(self, name) >= 1, f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
+
+
+class Imagination:
+    """Adds a generator stage to each task, and counterparts to the stages that replay exemplars."""
+
+    def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
+        self.settings, self.method, self.setup, self.pile = settings, method, method.setup, pile
+
+    def stages(self, task: Task, stages: Sequence[Stage]) -> list[Stage]:
+        """Return a method's stages of a task with imagination in them."""
+        carried = [self.replayed(task, stage) if stage.exemplars else stage for stage in stages]
+        return carried if task.is_last else [*carried, self.generators(task)]
+
+    def generators(self, task: Task) -> Stage:
+        """Return the stage that trains the generators of a task's new classes, backbone and head frozen."""
+        settings, augment, groups = self.settings, self.setup.augment, task.num_new
+        real = EXEMPLARS * UNLABELLED
+        contrast, decouple = FORMS[settings.generator_form]
+        kinds = settings.generator_losses.split("+")
+
+        def begin(state: State) -> None:
+            self.mine(state, at_least=groups * UNLABELLED)
+            channels = network(state).map_channels
+            full = 2 * channels
+            width = min(128, full) if settings.generator_width is None else settings.generator_width
+            with rng.seeded(self.setup.seed, "generators", task.index):
+                bank = GeneratorBank(groups, channels, settings.generator_depth, 0 if width == full else width)
+            state.nets["new_generators"] = bank.to(state.device)
+
+        def streams(state: State) -> Mapping[str, Batches]:
+            exemplars = state.memory.as_set(memory_names(task))
+            classes = torch.arange(task.num_old, task.num_seen)
+            mined = state.tensors["pile.classes"].cpu()
+
+            def draw_pile(generator: torch.Generator, steps: int, _: Mapping[str, Tensor]) -> Tensor:
+                wanted = classes.repeat_interleave(UNLABELLED).expand(steps, -1)
+                return mining.draw_other_class(generator, mined, wanted)
+
+            return {
+                "exemplars": Batches(
+                    images=exemplars,
+                    size=groups * EXEMPLARS,
+                    augment=augment,
+                    draw=dealer(exemplars.labels, classes, EXEMPLARS),
+                ),
+                "pile": Batches(images=self.mined(state), size=groups * UNLABELLED, augment=augment, draw=draw_pile),
+                "real": Batches(
+                    images=task.train,
+                    size=groups * real,
+                    augment=augment,
+                    draw=dealer(task.train.labels, classes, real),
+                ),
+            }
+
+        def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
+            net, bank = network(state), state.nets["new_generators"]
+            with torch.no_grad():
+                maps = net.lower(torch.cat([batch[name].images for name in ("exemplars", "pile", "real")]))
+            h_m, h_u, h_k = maps.split([groups * EXEMPLARS, groups * UNLABELLED, groups * real])
+            m = h_m.unflatten(0, (groups, EXEMPLARS, 1)).expand(-1, -1, UNLABELLED, -1, -1, -1).flatten(1, 2)
+            u = h_u.unflatten(0, (groups, 1, UNLABELLED)).expand(-1, EXEMPLARS, -1, -1, -1, -1).flatten(1, 2)
+            mixed = bank(m, u)
+            flat = mixed.flatten(0, 1)
+            labels = batch["real"].labels
+            terms = {"ce": self.method.classification(state, net.upper(flat), labels)}
+            if "sc" in kinds:
+                terms["sc"] = contrast(flat, h_k)
+            if "sdc" in kinds:
+                terms["sdc"] = settings.decoupling * decouple(flat, u.flatten(0, 1))
+            if "cyc" in kinds:
+                again = bank(mixed, m).flatten(0, 1)
+                terms["sc_cyc"] = settings.cycle * contrast(again, flat)
+                terms["sdc_cyc"] = settings.cycle * settings.decoupling * decouple(again, m.flatten(0, 1))
+            return terms
+
+        def finish(state: State) -> None:
+            fresh = state.nets.pop("new_generators")
+            known = state.nets.get("generators")
+            assert isinstance(fresh, GeneratorBank)
+            state.nets["generators"] = known.extended(fresh) if isinstance(known, GeneratorBank) else fresh
+
+        epochs = settings.generator_epochs
+        return Stage(
+            name="imagine",
+            epochs=epochs,
+            steps=settings.generator_updates,
+            trains=lambda state: [Group(list(state.nets["new_generators"].parameters()))],
+            streams=streams,
+            losses=losses,
+            # The losses are means over all classes; each generator is to descend the mean over its own class.
+            optimizer=SGD(lr=settings.generator_lr * groups, weight_decay=5e-4 / groups),
+            schedule=schedules.step_down([epochs // 2, epochs * 3 // 4, epochs * 7 // 8]),
+            train_mode=frozenset({"new_generators"}),
+            begin=begin,
+            finish=finish,
+            report=lambda state: self.quality(state, task),
+        )
+
+    def replayed(self, task: Task, stage: Stage) -> Stage:
+        """Return a stage that classifies, beside all it did, counterparts of its exemplars."""
+        settings, count, name = self.settings, self.settings.counterparts, stage.exemplars
+        assert name is not None
+        distill = settings.pile_distillation * math.sqrt(task.num_seen / task.num_new)
+
+        def streams(state: State) -> Mapping[str, Batches]:
+            given = stage.streams(state)
+            old = given[name]
+            mined, labels = state.tensors["pile.classes"].cpu(), old.images.labels
+
+            def draw(generator: torch.Generator, steps: int, before: Mapping[str, Tensor]) -> Tensor:
+                return mining.draw_other_class(generator, mined, labels[before[name]].repeat_interleave(count, dim=1))
+
+            pile = Batches(images=self.mined(state), size=count * old.size, augment=old.augment, draw=draw)
+            return {**given, "pile": pile}
+
+        def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
+            terms = dict(stage.losses(state, batch))  # first: its pass in train mode updates the batch-norm statistics
+            net, old, pile = network(state), batch[name], batch["pile"]
+            # Imagined and unlabelled features must not enter the statistics that real images are judged with.
+            with in_mode(net, training=False):
+                z = net.upper(self.imagine(state, net, old.images, old.labels, pile.images))
+                imagined = self.method.classification(state, z, old.labels.repeat_interleave(count))
+                terms |= self.pile_terms(state, net, pile.images, pile.labels, distill)
+            real = sum(len(samples.labels) for key, samples in batch.streams.items() if key != "pile")
+            share = settings.imagined_weight * len(pile.labels)
+            terms["ce"] = terms["ce"] * (real / (real + share))
+            terms["imagined"] = imagined * (share / (real + share))
+            return terms
+
+        return replace(stage, streams=streams, losses=losses)
+
+    def imagine(self, state: State, net: Network, exemplars: Tensor, labels: Tensor, pile: Tensor) -> Tensor:
+        """Return counterparts [B * n, c, h, w] of exemplars [B, ...] of classes `labels`, from a pile [B * n, ...]."""
+        with torch.no_grad():
+            h_m, h_u = net.lower(torch.cat([exemplars, pile])).split([len(exemplars), len(pile)])
+            u = h_u.unflatten(0, (len(exemplars), -1))
+            mixed: Tensor = state.nets["generators"](h_m[:, None].expand_as(u), u, labels).flatten(0, 1)
+        return mixed
+
+    def pile_terms(
+        self, state: State, net: Network, images: Tensor, predicted: Tensor, distill: float
+    ) -> dict[str, Tensor]:
+        """Return the released code's two extra terms on unlabelled images, where they are asked for."""
+        settings, terms = self.settings, dict[str, Tensor]()
+        if not (settings.pile_labels or distill):
+            return terms
+        z = net.features(images)
+        if settings.pile_labels:
+            terms["pile_labels"] = settings.pile_labels * self.method.classification(state, z, predicted)
+        if distill:
+            with torch.no_grad():
+                z_old = network(state, "old").features(images)
+            terms["pile_distill"] = distill * loss.cosine_distillation(z, z_old)
+        return terms
+
+    def mine(self, state: State, at_least: int) -> None:
+        """Choose the unlabelled images to use until the next task ends; the state keeps which, and their classes."""
+        at_least = max(at_least, 2)
+        if len(self.pile) < at_least:
+            raise UserError(
+                f"the pile holds {len(self.pile)} images, fewer than the {at_least} of one batch: give more"
+            )
+        scores = over_images(lambda x: (self.method.predict(state, x).scores,), self.pile, self.setup.prepare)[0]
+        if self.settings.mining == "entropy":
+            index, classes = mining.most_certain(scores, at_least)
+        else:
+            classes, index = scores.argmax(1).sort(stable=True)
+        state.tensors["pile.index"], state.tensors["pile.classes"] = index, classes
+
+    def mined(self, state: State) -> ImageSet:
+        """Return the unlabelled images in use, labelled with their predicted classes."""
+        images = self.pile.select(state.tensors["pile.index"])
+        classes = state.tensors["pile.classes"].cpu()
+        return ImageSet(images.pixels, classes, tuple(map(str, range(int(classes.max()) + 1))))
+
+    def quality(self, state: State, task: Task) -> dict[str, float]:
+        """Measure what tells a working generator from a collapsed one, over the new classes, on images without jitter.
+
+        With z normalised features and c a class's mean of real ones: `distance` is the mean |z - c| of counterparts;
+        `spread` their mean distance to their own class mean; `real_spread` and `exemplar_spread` the same of real
+        images and of exemplars; `accuracy` is how often the network takes a counterpart for its class, in per cent.
+        """
+        found = self.gather(state, task, seed=0)
+        centre = class_centres(found.real, found.real_labels, task.num_seen)
+        own = class_centres(found.imagined, found.imagined_labels, task.num_seen)
+        middle = class_centres(found.exemplars, found.exemplar_labels, task.num_seen)
+        right = (found.scores.argmax(1) == found.imagined_labels).double().mean()
+        return {
+            "distance": spread(found.imagined, centre, found.imagined_labels),
+            "spread": spread(found.imagined, own, found.imagined_labels),
+            "real_spread": spread(found.real, centre, found.real_labels),
+            "exemplar_spread": spread(found.exemplars, middle, found.exemplar_labels),
+            "accuracy": round(100 * float(right), 2),
+        }
+
+    @torch.no_grad()
+    def gather(self, state: State, task: Task, seed: int) -> "Gathered":
+        """Return features of a task's real images and exemplars, and of counterparts of the exemplars."""
+        memory = state.memory
+        index = (memory.labels >= task.num_old).nonzero().squeeze(1)
+        exemplars = memory.as_set(memory_names(task)).select(index)
+        generator = rng.generator(self.setup.seed, "look", task.index, seed)
+        wanted = exemplars.labels.repeat_interleave(max(1, self.settings.counterparts))
+        pile = self.mined(state).pixels.fetch(
+            mining.draw_other_class(generator, state.tensors["pile.classes"].cpu(), wanted)
+        )
+        net, prepare = network(state), self.setup.prepare
+        labels = exemplars.labels.to(state.device)
+        with torch.compiler.set_stance("force_eager"):
+            parts = [
+                net.upper(self.imagine(state, net, prepare(x), y, prepare(u)))
+                for x, y, u in zip(
+                    exemplars.pixels.fetch(torch.arange(len(index))).split(128),
+                    labels.split(128),
+                    pile.split(128 * (len(wanted) // len(labels))),
+                    strict=True,
+                )
+            ]
+        z = torch.cat(parts)
+        real, held = self.method.features(state, task.train), self.method.features(state, exemplars)
+        a, b, c = (F.normalize(f.float(), dim=1) for f in (real, held, z))
+        truths = (task.train.labels.to(state.device), labels, wanted.to(state.device))
+        return Gathered(a, b, c, *truths, net.head(z))
+
+
+class Gathered(NamedTuple):
+    """Normalised features [.., D] of real images, exemplars and counterparts of a task's classes, and their labels."""
+
+    real: Tensor
+    exemplars: Tensor
+    imagined: Tensor
+    real_labels: Tensor
+    exemplar_labels: Tensor
+    imagined_labels: Tensor
+    scores: Tensor
+    """Of the counterparts, by the head."""
+
+
+def class_centres(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Return the mean feature of each class [C, D]."""
+    total = torch.zeros(classes, features.shape[1], device=features.device).index_add_(0, labels, features)
+    return total / torch.bincount(labels, minlength=classes).clamp(min=1)[:, None]
+
+
+def spread(features: Tensor, centres: Tensor, labels: Tensor) -> float:
+    """Return the mean distance of features to the centre of their class."""
+    return round(float((features - centres[labels]).norm(dim=1).mean()), 4)
+
+
+def dealer(labels: Tensor, classes: Tensor, count: int) -> Draw:
+    """Return a `draw` that deals out each class's images in random order, `count` a step, classes side by side."""
+    places = torch.isin(labels, classes).nonzero().squeeze(1)
+    places = places[labels[places].argsort(stable=True)]
+    sizes = torch.bincount(labels[places], minlength=int(classes[-1]) + 1)[classes]
+    first = sizes.cumsum(0) - sizes
+    padding = torch.arange(int(sizes.max())) >= sizes[:, None]
+
+    def draw(generator: torch.Generator, steps: int, before: Mapping[str, Tensor]) -> Tensor:
+        order = torch.rand(padding.shape, generator=generator).masked_fill(padding, torch.inf).argsort(dim=1)
+        turn = torch.arange(steps * count).expand(len(classes), -1) % sizes[:, None]
+        dealt = places[first[:, None] + order.gather(1, turn)]
+        return dealt.view(len(classes), steps, count).transpose(0, 1).flatten(1)
+
+    return draw

@@ -1,0 +1,113 @@
+"""Feature generators, one per class, held as one bank of weights on a class axis (the paper's section 3.3, Figure 2).
+
+G_c(h, u) = fuse( d residual blocks ( [h; u] ) ): the maps of an exemplar and of an unlabelled image side by side on the
+channel axis, an optional 1x1 reduction to `width` channels, d residual blocks, and a 1x1 convolution back to the map's
+channels. Classes side by side are one network with grouped convolutions: no Python loop runs over classes.
+
+Shapes: C classes in the bank, G classes or samples side by side (groups), N samples per group, c channels of a map,
+k channels inside a generator, h x w pixels.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MOMENTUM = 0.1  # of the running statistics, as torch's batch norm
+
+
+class ClassConv(nn.Module):
+    """A convolution per class: weight [C, out, in, size, size]."""
+
+    def __init__(self, classes: int, channels_in: int, channels_out: int, size: int) -> None:
+        super().__init__()
+        self.size = size
+        spread = math.sqrt(2 / (channels_out * size * size))  # He's, by fan out, as the backbones'
+        self.weight = nn.Parameter(spread * torch.randn(classes, channels_out, channels_in, size, size))
+
+    def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
+        """[N, G * in, h, w] -> [N, G * out, h, w]: group g by the weights of class `which[g]`, or of class g."""
+        weight = self.weight if which is None else self.weight[which]
+        flat = weight.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        return F.conv2d(x, flat, padding=self.size // 2, groups=len(weight))
+
+
+class ClassNorm(nn.Module):
+    """A batch norm per class: over a group's own samples in train mode, by its class's running statistics otherwise."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(classes, channels))
+        self.bias = nn.Parameter(torch.zeros(classes, channels))
+        self.register_buffer("running_mean", torch.zeros(classes, channels))
+        self.register_buffer("running_var", torch.ones(classes, channels))
+
+    def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
+        """[N, G * k, h, w] -> the same shape. In train mode the groups are all classes of the bank, in order."""
+        if self.training:
+            assert which is None, "a bank trains all of its classes side by side"
+            mean, var = self.running_mean.view(-1), self.running_var.view(-1)
+            return F.batch_norm(x, mean, var, self.weight.flatten(), self.bias.flatten(), True, MOMENTUM)
+        rows = (self.running_mean, self.running_var, self.weight, self.bias)
+        mean, var, weight, bias = ((row if which is None else row[which]).flatten() for row in rows)
+        return F.batch_norm(x, mean, var, weight, bias, False)
+
+
+class ClassBlock(nn.Module):
+    """A residual block per class: two 3x3 convolutions, a sum, a ReLU (as the released code's)."""
+
+    def __init__(self, classes: int, width: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = ClassConv(classes, width, width, 3), ClassNorm(classes, width)
+        self.conv2, self.norm2 = ClassConv(classes, width, width, 3), ClassNorm(classes, width)
+
+    def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x, which), which))
+        return F.relu(self.norm2(self.conv2(y, which), which) + x)
+
+
+class GeneratorBank(nn.Module):
+    """The generators of `classes` classes. `config()` and the state dict are all that is needed to build it again."""
+
+    def __init__(self, classes: int, channels: int, depth: int = 2, width: int = 0) -> None:
+        super().__init__()
+        self.shape = (classes, channels, depth, width)
+        inner = width or 2 * channels
+        self.reduce = ClassConv(classes, 2 * channels, inner, 1) if width else None
+        self.blocks = nn.ModuleList(ClassBlock(classes, inner) for _ in range(depth))
+        self.fuse = ClassConv(classes, inner, channels, 1)
+
+    @property
+    def classes(self) -> int:
+        return self.shape[0]
+
+    def config(self) -> dict[str, Any]:
+        return dict(zip(("classes", "channels", "depth", "width"), self.shape, strict=True))
+
+    def forward(self, exemplar: Tensor, unlabelled: Tensor, which: Tensor | None = None) -> Tensor:
+        """Mix maps [G, N, c, h, w] of exemplars and unlabelled images into counterparts [G, N, c, h, w].
+
+        Group g is mixed by the generator of class `which[g]`; without `which`, by that of class g.
+        """
+        groups, samples, _, height, width = exemplar.shape
+        both = torch.cat([exemplar, unlabelled], dim=2)
+        x = both.transpose(0, 1).reshape(samples, -1, height, width).contiguous(memory_format=torch.channels_last)
+        if self.reduce is not None:
+            x = self.reduce(x, which)
+        for block in self.blocks:
+            x = block(x, which)
+        mixed: Tensor = self.fuse(x, which)
+        return mixed.reshape(samples, groups, -1, height, width).transpose(0, 1)
+
+    def extended(self, more: "GeneratorBank") -> "GeneratorBank":
+        """Return a bank that holds these generators and then `more`."""
+        assert self.shape[1:] == more.shape[1:], (self.shape, more.shape)
+        whole = GeneratorBank(self.classes + more.classes, *self.shape[1:])
+        mine, theirs = self.state_dict(), more.state_dict()
+        whole.load_state_dict({name: torch.cat([mine[name], theirs[name]]) for name in mine})
+        return whole.to(self.fuse.weight.device).eval().requires_grad_(False)

@@ -1,0 +1,338 @@
+"""The run's folder: what is refused, what survives a failed write, who holds the lock."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from daydream import runs
+from daydream.errors import UserError
+from daydream.runs import RunFolder, find_runs, load_checkpoint, save_checkpoint
+
+CONFIG = {"format": 1, "run": {"seed": 3}}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", CONFIG)
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_run_holds_its_config(tmp_path: Path) -> None:
+    made = RunFolder.create(tmp_path / "deep" / "er" / "run", CONFIG)
+    assert RunFolder.open(made.path).config == CONFIG
+    assert made.result is None
+    assert made.metrics() == []
+    assert made.metrics_size == 0
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
+    assert RunFolder.create(tmp_path, CONFIG).config == CONFIG
+
+
+def test_a_folder_with_a_run_is_refused_and_kept(run: RunFolder) -> None:
+    with pytest.raises(UserError, match=r"already holds a run: continue it with `daydream resume"):
+        RunFolder.create(run.path, {})
+    assert run.config == CONFIG
+
+
+def test_a_folder_with_anything_else_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="exists and is not empty"):
+        RunFolder.create(tmp_path, CONFIG)
+    with pytest.raises(UserError, match="exists and is not empty"):
+        RunFolder.create(tmp_path / "thesis.tex", CONFIG)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_place_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written: Not a directory"):
+        RunFolder.create(tmp_path / "file" / "run", CONFIG)
+
+
+def test_a_folder_that_is_no_run_is_not_opened(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not a run: it has no config\.json"):
+        RunFolder.open(tmp_path)
+
+
+def test_a_config_that_is_not_json_is_named(run: RunFolder) -> None:
+    (run.path / "config.json").write_text('{"format": 1')
+    with pytest.raises(UserError, match=r"config\.json cannot be read as JSON"):
+        _ = run.config
+
+
+def test_results_are_written_and_read(run: RunFolder) -> None:
+    run.write_result({"average": 60.5})
+    assert run.result == {"average": 60.5}
+
+
+def test_runs_are_found_oldest_first(tmp_path: Path) -> None:
+    for age, name in enumerate(["c", "b/deep", "a"]):
+        made = RunFolder.create(tmp_path / name, CONFIG)
+        os.utime(made.path / "config.json", (1000 + age, 1000 + age))
+    (tmp_path / "empty").mkdir()
+    assert [r.path.relative_to(tmp_path).as_posix() for r in find_runs(tmp_path)] == ["c", "b/deep", "a"]
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_are_rows(run: RunFolder) -> None:
+    rows = [{"kind": "epoch", "loss": 0.5}, {"kind": "task", "name": "Bär\u2028 \n"}]
+    for row in rows:
+        run.append(row)
+    assert run.metrics() == rows
+
+
+def test_a_torn_last_row_is_left_out(run: RunFolder) -> None:
+    run.append({"a": 1})
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"a": 2')
+    assert run.metrics() == [{"a": 1}]
+
+
+def test_rows_after_a_checkpoint_are_forgotten(run: RunFolder) -> None:
+    for i in range(3):
+        run.append({"a": i})
+    size = run.metrics_size
+    for i in range(3, 5):
+        run.append({"a": i})
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"a": 5')
+    run.forget_metrics_after(size)
+    assert run.metrics_size == size
+    assert run.metrics() == [{"a": 0}, {"a": 1}, {"a": 2}]
+    run.append({"a": 30})
+    assert [row["a"] for row in run.metrics()] == [0, 1, 2, 30]
+    run.forget_metrics_after(10**6)
+    assert len(run.metrics()) == 4
+    run.forget_metrics_after(0)
+    assert run.metrics() == []
+
+
+def test_without_metrics_there_is_nothing_to_forget(run: RunFolder) -> None:
+    run.forget_metrics_after(0)
+    assert run.metrics() == []
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def components(value: float) -> dict[str, dict[str, torch.Tensor]]:
+    return {
+        "net.main": {"w": torch.full((50, 4), value), "b": torch.arange(5)},
+        "tensors": {},
+        "memory": {"images": torch.full((2, 3, 4, 4), int(value), dtype=torch.uint8)},
+    }
+
+
+def assert_holds(folder: Path, epoch: int, value: float) -> None:
+    found = load_checkpoint(folder)
+    assert found is not None
+    info, loaded = found
+    assert info["epoch"] == epoch
+    expected = components(value)
+    assert set(loaded) == set(expected)
+    for name, tensors in expected.items():
+        assert set(loaded[name]) == set(tensors)
+        for key, tensor in tensors.items():
+            assert loaded[name][key].dtype == tensor.dtype
+            assert torch.equal(loaded[name][key], tensor)
+
+
+@pytest.fixture
+def folder(run: RunFolder) -> Path:
+    """A checkpoint of epoch 1, with value 1."""
+    path = run.path / "checkpoint"
+    save_checkpoint(path, {"epoch": 1}, components(1.0))
+    return path
+
+
+def test_there_is_none_at_first(run: RunFolder) -> None:
+    assert load_checkpoint(run.path / "checkpoint") is None
+
+
+def test_a_checkpoint_comes_back(folder: Path) -> None:
+    assert_holds(folder, 1, 1.0)
+    latest = json.loads((folder / "latest.json").read_text())
+    assert set(latest) == {"epoch", "files"}
+    assert sorted(p.name for p in folder.iterdir()) == sorted(["latest.json", *latest["files"].values()])
+
+
+def test_the_next_one_replaces_it_and_nothing_unnamed_stays(folder: Path) -> None:
+    (folder / ".net.main-x.safetensors.12.part").write_bytes(b"left by a killed process")
+    (folder / "net.old-00.safetensors").write_bytes(b"left by a killed process")
+    save_checkpoint(folder, {"epoch": 2}, components(2.0))
+    assert_holds(folder, 2, 2.0)
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_a_component_that_did_not_change_is_not_written_again(folder: Path) -> None:
+    before = {p.name: p.stat().st_ino for p in folder.iterdir()}
+    changed = components(1.0) | {"tensors": {"t": torch.ones(1)}}
+    save_checkpoint(folder, {"epoch": 2}, changed)
+    after = {p.name: p.stat().st_ino for p in folder.iterdir()}
+    assert {name for name in after if before.get(name) == after[name]} == {
+        name for name in before if name.startswith(("net", "memory"))
+    }
+
+
+def test_a_component_called_unchanged_is_that_of_the_previous_checkpoint(folder: Path) -> None:
+    """What is handed over for it is not even looked at."""
+    save_checkpoint(folder, {"epoch": 2}, components(1.0) | {"net.main": {"w": torch.zeros(1)}}, unchanged=["net.main"])
+    assert_holds(folder, 2, 1.0)
+    save_checkpoint(folder, {"epoch": 3}, {"memory": components(1.0)["memory"]}, unchanged={"net.main", "tensors"})
+    assert_holds(folder, 3, 1.0)
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_views_and_channels_last_tensors_come_back(folder: Path) -> None:
+    whole = torch.arange(120.0)
+    odd = {
+        "view": whole[3:60:2],
+        "last": torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        "turned": torch.randn(3, 4).T,
+        "trained": torch.nn.Parameter(torch.randn(3)),
+        "scalar": torch.tensor(2.5),
+        "none": torch.zeros(0, 3),
+    }
+    save_checkpoint(folder, {"epoch": 1}, {"odd": odd})
+    found = load_checkpoint(folder)
+    assert found is not None
+    assert all(torch.equal(found[1]["odd"][name], tensor) for name, tensor in odd.items())
+
+
+def component(folder: Path, name: str = "net.main") -> Path:
+    (path,) = folder.glob(f"{name}-*.safetensors")
+    return path
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [cut_short, flip_a_bit, empty, Path.unlink])
+def test_a_damaged_component_is_named(folder: Path, harm: Callable[[Path], Any]) -> None:
+    path = component(folder)
+    harm(path)
+    with pytest.raises(UserError, match=path.name):
+        load_checkpoint(folder)
+
+
+def test_a_torn_latest_is_named(folder: Path) -> None:
+    cut_short(folder / "latest.json")
+    with pytest.raises(UserError, match=r"latest\.json"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 2, 3])
+def test_the_previous_checkpoint_survives_a_full_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """The disk fills up while the first, second, ... file is made to last: three components, then latest.json."""
+    real, calls = os.fsync, 0
+
+    def fsync(handle: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > fails_at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    monkeypatch.setattr("os.fsync", fsync)
+    changed = components(2.0) | {"tensors": {"t": torch.ones(3)}}
+    with pytest.raises(UserError, match=r"No space left on device; the previous one is intact.*daydream resume"):
+        save_checkpoint(folder, {"epoch": 2}, changed)
+    monkeypatch.undo()
+    assert_holds(folder, 1, 1.0)
+    assert not list(folder.glob("*.part"))
+    assert not list(folder.glob(".*"))
+    save_checkpoint(folder, {"epoch": 2}, components(2.0))
+    assert_holds(folder, 2, 2.0)
+    assert len(list(folder.iterdir())) == 4
+
+
+LIMITED = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from daydream.errors import UserError
+from daydream.runs import save_checkpoint
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    components = {"small": {"a": torch.zeros(9)}, "large": {"a": torch.zeros(9999)}}
+    save_checkpoint(Path(sys.argv[1]), {"epoch": 2}, components)
+except UserError as error:
+    print(error)
+    sys.exit(7)
+"""
+
+
+def test_the_previous_checkpoint_survives_a_real_limit(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    assert "File too large; the previous one is intact" in done.stdout
+    assert_holds(folder, 1, 1.0)
+    assert not list(folder.glob(".*"))
+
+
+# --- the lock --------------------------------------------------------------------------------------------------------
+
+LOCKING = """
+import sys
+from pathlib import Path
+from daydream.errors import UserError
+from daydream.runs import RunFolder
+try:
+    with RunFolder.open(Path(sys.argv[1])).locked():
+        print("held", flush=True)
+        sys.stdin.read()
+except UserError as error:
+    print(error)
+    sys.exit(7)
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(run: RunFolder) -> None:
+    words = [sys.executable, "-c", LOCKING, str(run.path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match="being trained by another process"), run.locked():
+            pass
+        first.kill()
+    with run.locked():
+        second = subprocess.run(words, input="", capture_output=True, text=True, check=False)
+        assert second.returncode == 7
+        assert "being trained by another process" in second.stdout
+    with run.locked():
+        pass
+
+
+def test_a_system_without_locks_still_trains(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with run.locked(), run.locked():
+        pass
+    assert runs.read_json(run.path / "config.json") == CONFIG
