@@ -46,7 +46,7 @@ class RunSettings:
         None, "capture the training step as a CUDA graph; by default wherever there is a GPU"
     )
     checkpoint_every: int = setting(10, "epochs between checkpoints within a stage")
-    tensorboard: bool = setting(False, "also write TensorBoard events (needs daydream[tensorboard])")
+    tensorboard: bool = setting(False, "also write TensorBoard events (needs the extra `tensorboard`)")
 
     def __post_init__(self) -> None:
         require(self.checkpoint_every >= 1, f"--checkpoint-every {self.checkpoint_every} must be at least 1")
