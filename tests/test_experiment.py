@@ -130,3 +130,10 @@ def test_tensorboard_events(tmp_path: Path) -> None:
         [row["losses"]["ce"] for row in epochs]
     )
     assert len(found.Scalars("accuracy/nme")) == 3
+
+
+def test_a_run_may_stop_after_its_first_tasks(first: Path, tmp_path: Path) -> None:
+    result = tiny_experiment(run={"tasks": 2}).start(tmp_path / "run", Watch())
+    whole = RunFolder(first).result
+    assert whole is not None
+    assert without_times(result["tasks"]) == without_times(whole["tasks"][:2])

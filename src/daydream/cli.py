@@ -57,7 +57,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     )
     app.callback()(top)
     app.command("run")(run_command(words[1:]) if words[:1] == ["run"] else run)
-    for command in (resume, list_runs, show, methods, datasets, demo):
+    for command in (resume, list_runs, show, look, methods, datasets, demo):
         app.command("list" if command is list_runs else command.__name__)(command)
     return app
 
@@ -193,6 +193,26 @@ def show(run: RunPath, as_json: Json = False) -> None:
         sys.stdout.write(json.dumps(folder.result or summary_of(folder)) + "\n")
     else:
         console().print(run_table(folder), highlight=False)
+
+
+def look(
+    run: RunPath,
+    classes: Annotated[list[str] | None, typer.Option("--class", help="a class to look at; may be repeated")] = None,
+    task: Annotated[
+        int | None, typer.Option(help="look at the first classes of this task; by default of task 1")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="the picture; by default RUN/look.png")] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at what a run's generators imagine: a t-SNE picture per class beside its real images, and numbers."""
+    from daydream.look import look_at
+    from daydream.tables import look_table
+
+    found = look_at(run, classes or [], task, out or run / "look.png")
+    if as_json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        console().print(look_table(found), highlight=False)
 
 
 def methods(as_json: Json = False) -> None:

@@ -25,6 +25,7 @@ class RunSettings:
     cut: str = setting("stage3", "the stage the network is cut after, into a lower and an upper half")
     base: int | None = setting(None, "classes of the base task; by default half of them")
     steps: int = setting(5, "increments the other classes arrive in")
+    tasks: int | None = setting(None, "stop after this many tasks, base task included; by default run all")
     memory: int | None = setting(
         None, "exemplars kept, by the rule of --budget; by default 20 per class of the data set"
     )
@@ -50,6 +51,7 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         require(self.checkpoint_every >= 1, f"--checkpoint-every {self.checkpoint_every} must be at least 1")
+        require(self.tasks is None or self.tasks >= 1, f"--tasks {self.tasks} must be at least 1")
         require(self.seed >= 0, f"--seed {self.seed} must not be negative")
         require(0 <= self.validation < 1, f"--validation {self.validation} must lie between 0 and 1")
         require(self.memory is None or self.memory >= 0, f"--memory {self.memory} must not be negative")

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from torch import Tensor
+
 from daydream import base, checkpoint, evaluate, tensorboard
 from daydream.config import Config, check_unchanged, environment
 from daydream.data import source
@@ -135,9 +137,14 @@ class Experiment:
             )
         self.budget.check(stream.train, stream.sizes)
 
+    @property
+    def num_tasks(self) -> int:
+        """Return how many tasks of the stream this run is to see."""
+        return min(len(self.stream), self.config.run.tasks or len(self.stream))
+
     def plan(self) -> list["PlannedTask"]:
         """Return what each task will do, without doing it."""
-        tasks = [self.stream.task(index) for index in range(len(self.stream))]
+        tasks = [self.stream.task(index) for index in range(self.num_tasks)]
         held = self.budget.held if self.method.keeps_exemplars else lambda _: 0
         return [
             PlannedTask(task.index, task.num_new, len(task.train), held(task.num_old), self.stages(task))
@@ -171,21 +178,28 @@ class Experiment:
         with run.locked():
             return Session(self, run, progress, state, Cursor(), given=given).go()
 
+    def restore(self, run: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], State] | None:
+        """Return a run's last checkpoint, info and components, and the state it holds; None where there is none yet."""
+        found = load_checkpoint(run.path / "checkpoint")
+        if found is None:
+            return None
+        info, components = found
+        check_unchanged(info["identity"], self.identity(), str(run.path))
+        return info, components, checkpoint.unpack(info["state"], components, self.kinds, self.hardware.device)
+
     def resume(self, run: RunFolder, progress: Progress) -> dict[str, Any]:
         """Go on from a run's last checkpoint; return the result."""
         with run.locked():
             if run.result is not None:
                 return run.result
-            found = load_checkpoint(run.path / "checkpoint")
+            found = self.restore(run)
             if found is None:
                 run.forget_metrics_after(0)
                 base_from = self.config.run.base_from
                 given = base.read(self, Path(base_from)) if base_from else None
                 return Session(self, run, progress, self.fresh_state(), Cursor(), given=given).go()
-            info, components = found
-            check_unchanged(info["identity"], self.identity(), str(run.path))
+            info, components, state = found
             run.forget_metrics_after(info["metrics_size"])
-            state = checkpoint.unpack(info["state"], components, self.kinds, self.hardware.device)
             partial = info["partial"] and Partial(**info["partial"], optimizer=components["optimizer"])
             return Session(self, run, progress, state, Cursor(**info["cursor"]), partial, resumed=True).go()
 
@@ -218,7 +232,7 @@ class Session:
         """Run what is left and write the result."""
         self.experiment.hardware.set_up()
         self.progress.run_begins(self.experiment, self.run.path, self.resumed)
-        while self.cursor.task < len(self.stream):
+        while self.cursor.task < self.experiment.num_tasks:
             self.run_task(self.stream.task(self.cursor.task))
         result: dict[str, Any] = plain_json(self.result())
         self.run.write_result(result)

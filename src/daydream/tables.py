@@ -1,7 +1,7 @@
 """Tables for the terminal: a plan, a run, a list of runs, a comparison."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,27 @@ def comparison_table(results: Sequence[tuple[str, dict[str, Any], Path]]) -> Tab
         keys = ("average_nme", "average_cnn", "last_nme", "last_cnn", "forgetting_nme", "forgetting_cnn")
         table.add_row(name, *(number(result[key]) for key in keys), number(result["seconds"], 0), str(path))
     return table
+
+
+def look_table(found: Mapping[str, Any]) -> RenderableType:
+    """Show what `daydream look` measured, a line per class and one over all."""
+    heads = ("class", "distance to real mean", "spread", "of exemplars", "of real data", "classified as its class")
+    table = Table(*heads)
+    for name, row in found["classes"].items():
+        table.add_row(name, *look_cells(row))
+    table.add_section()
+    table.add_row("overall", *look_cells(found["overall"]))
+    return Group(
+        Text(f"{found['run']}, {found['stands']}: counterparts, by the run's current network", style="bold"),
+        Text("distances between normalised features (0 to 2); a spread is the mean distance to the own class mean"),
+        table,
+        Text(f"picture: {found['picture']}"),
+    )
+
+
+def look_cells(row: Mapping[str, float]) -> list[str]:
+    keys = ("distance", "spread", "exemplar_spread", "real_spread")
+    return [*(number(row[key], 3) for key in keys), f"{number(row['accuracy'], 1)} %"]
 
 
 def command_of(config: dict[str, Any]) -> str:

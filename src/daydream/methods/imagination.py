@@ -65,6 +65,9 @@ class ImaginationSettings:
             require(getattr(self, name) >= 0, f"--{name.replace('_', '-')} {getattr(self, name)} must not be negative")
         for name in ("generator_depth", "generator_epochs", "generator_updates"):
             require(getattr(self, name) >= 1, f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
+        width = self.generator_width
+        require(width is None or width >= 1, f"--generator-width {width} must be at least 1")
+        require(self.generator_lr > 0, f"--generator-lr {self.generator_lr} must be above 0")
 
 
 class Imagination:
@@ -84,9 +87,14 @@ class Imagination:
         real = EXEMPLARS * UNLABELLED
         contrast, decouple = FORMS[settings.generator_form]
         kinds = settings.generator_losses.split("+")
+        at_least = max(groups * UNLABELLED, 2)
+        if len(self.pile) < at_least:  # said before the task trains, not after
+            raise UserError(
+                f"the pile holds {len(self.pile)} images, fewer than the {at_least} of one batch: give more"
+            )
 
         def begin(state: State) -> None:
-            self.mine(state, at_least=groups * UNLABELLED)
+            self.mine(state, at_least)
             channels = network(state).map_channels
             full = 2 * channels
             width = min(128, full) if settings.generator_width is None else settings.generator_width
@@ -222,11 +230,6 @@ class Imagination:
 
     def mine(self, state: State, at_least: int) -> None:
         """Choose the unlabelled images to use until the next task ends; the state keeps which, and their classes."""
-        at_least = max(at_least, 2)
-        if len(self.pile) < at_least:
-            raise UserError(
-                f"the pile holds {len(self.pile)} images, fewer than the {at_least} of one batch: give more"
-            )
         scores = over_images(lambda x: (self.method.predict(state, x).scores,), self.pile, self.setup.prepare)[0]
         if self.settings.mining == "entropy":
             index, classes = mining.most_certain(scores, at_least)
@@ -241,32 +244,13 @@ class Imagination:
         return ImageSet(images.pixels, classes, tuple(map(str, range(int(classes.max()) + 1))))
 
     def quality(self, state: State, task: Task) -> dict[str, float]:
-        """Measure what tells a working generator from a collapsed one, over the new classes, on images without jitter.
-
-        With z normalised features and c a class's mean of real ones: `distance` is the mean |z - c| of counterparts;
-        `spread` their mean distance to their own class mean; `real_spread` and `exemplar_spread` the same of real
-        images and of exemplars; `accuracy` is how often the network takes a counterpart for its class, in per cent.
-        """
-        found = self.gather(state, task, seed=0)
-        centre = class_centres(found.real, found.real_labels, task.num_seen)
-        own = class_centres(found.imagined, found.imagined_labels, task.num_seen)
-        middle = class_centres(found.exemplars, found.exemplar_labels, task.num_seen)
-        right = (found.scores.argmax(1) == found.imagined_labels).double().mean()
-        return {
-            "distance": spread(found.imagined, centre, found.imagined_labels),
-            "spread": spread(found.imagined, own, found.imagined_labels),
-            "real_spread": spread(found.real, centre, found.real_labels),
-            "exemplar_spread": spread(found.exemplars, middle, found.exemplar_labels),
-            "accuracy": round(100 * float(right), 2),
-        }
+        """Measure the generators of a task's new classes: see `measure`."""
+        return measure(self.gather(state, task.train, rng.generator(self.setup.seed, "look", task.index, 0)))
 
     @torch.no_grad()
-    def gather(self, state: State, task: Task, seed: int) -> "Gathered":
-        """Return features of a task's real images and exemplars, and of counterparts of the exemplars."""
-        memory = state.memory
-        index = (memory.labels >= task.num_old).nonzero().squeeze(1)
-        exemplars = memory.as_set(memory_names(task)).select(index)
-        generator = rng.generator(self.setup.seed, "look", task.index, seed)
+    def gather(self, state: State, images: ImageSet, generator: torch.Generator) -> "Gathered":
+        """Return features of real images, of the exemplars of their classes, and of the exemplars' counterparts."""
+        exemplars = state.memory.as_set(images.class_names).of_classes(images.labels.unique())
         wanted = exemplars.labels.repeat_interleave(max(1, self.settings.counterparts))
         pile = self.mined(state).pixels.fetch(
             mining.draw_other_class(generator, state.tensors["pile.classes"].cpu(), wanted)
@@ -277,21 +261,21 @@ class Imagination:
             parts = [
                 net.upper(self.imagine(state, net, prepare(x), y, prepare(u)))
                 for x, y, u in zip(
-                    exemplars.pixels.fetch(torch.arange(len(index))).split(128),
+                    exemplars.pixels.fetch(torch.arange(len(exemplars))).split(128),
                     labels.split(128),
                     pile.split(128 * (len(wanted) // len(labels))),
                     strict=True,
                 )
             ]
         z = torch.cat(parts)
-        real, held = self.method.features(state, task.train), self.method.features(state, exemplars)
+        real, held = self.method.features(state, images), self.method.features(state, exemplars)
         a, b, c = (F.normalize(f.float(), dim=1) for f in (real, held, z))
-        truths = (task.train.labels.to(state.device), labels, wanted.to(state.device))
+        truths = (images.labels.to(state.device), labels, wanted.to(state.device))
         return Gathered(a, b, c, *truths, net.head(z))
 
 
 class Gathered(NamedTuple):
-    """Normalised features [.., D] of real images, exemplars and counterparts of a task's classes, and their labels."""
+    """Normalised features [.., D] of real images, exemplars and counterparts of some classes, and their labels."""
 
     real: Tensor
     exemplars: Tensor
@@ -301,6 +285,27 @@ class Gathered(NamedTuple):
     imagined_labels: Tensor
     scores: Tensor
     """Of the counterparts, by the head."""
+
+
+def measure(found: Gathered) -> dict[str, float]:
+    """Measure what tells a working generator from a collapsed one, on images without jitter.
+
+    With z normalised features and c a class's mean of real ones: `distance` is the mean |z - c| of counterparts;
+    `spread` their mean distance to their own class mean; `real_spread` and `exemplar_spread` the same of real images
+    and of exemplars; `accuracy` is how often the network takes a counterpart for its class, in per cent.
+    """
+    classes = int(found.real_labels.max()) + 1
+    centre = class_centres(found.real, found.real_labels, classes)
+    own = class_centres(found.imagined, found.imagined_labels, classes)
+    middle = class_centres(found.exemplars, found.exemplar_labels, classes)
+    right = (found.scores.argmax(1) == found.imagined_labels).double().mean()
+    return {
+        "distance": spread(found.imagined, centre, found.imagined_labels),
+        "spread": spread(found.imagined, own, found.imagined_labels),
+        "real_spread": spread(found.real, centre, found.real_labels),
+        "exemplar_spread": spread(found.exemplars, middle, found.exemplar_labels),
+        "accuracy": round(100 * float(right), 2),
+    }
 
 
 def class_centres(features: Tensor, labels: Tensor, classes: int) -> Tensor:
