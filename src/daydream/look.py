@@ -34,8 +34,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "exemplars": {"color": "#1a9641", "marker": "D", "s": 26},
     "counterparts": {"color": "#1f4fd8", "marker": "^", "s": 9, "alpha": 0.9},
 }
-"""How each kind of feature is drawn: the paper's colours; shapes too, for those who see or print no colour. A counterpart
-is drawn last and small, so that one equal to its exemplar shows, and hides nothing."""
+"""How each kind of feature is drawn: the paper's colours; shapes too, for those who see or print no colour.
+
+A counterpart is drawn last and small, so that one equal to its exemplar shows, and hides nothing.
+"""
 
 
 def look_at(path: Path, names: Sequence[str], task: int | None, picture: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from daydream.engine import Engine, EpochReport, Interrupted, Partial
 from daydream.engine.feed import Feed
 from daydream.errors import UserError
 from daydream.experiment import Experiment, frozen_networks
-from daydream.methods.imagination import EXEMPLARS, UNLABELLED, Imagination, dealer
+from daydream.methods.imagination import EXEMPLARS, FORMS, UNLABELLED, Imagination, dealer
 from daydream.methods.method import network
 from daydream.nets.generators import GeneratorBank
 from daydream.runs import RunFolder, load_checkpoint
@@ -222,12 +222,62 @@ def test_a_batch_of_generator_training(experiment: Experiment, base: State) -> N
     assert (batch["pile"].labels != torch.arange(BASE).repeat_interleave(UNLABELLED)).all()
 
 
-def test_all_classes_at_once_train_as_each_alone(experiment: Experiment) -> None:
-    for index in range(STEPS):
-        task = experiment.stream.task(index)
-        stage = experiment.stages(task)[-1]
-        assert stage.optimizer.lr == pytest.approx(0.1 * task.num_new)
-        assert stage.optimizer.lr * stage.optimizer.weight_decay == pytest.approx(0.1 * 5e-4)
+@pytest.mark.parametrize("form", ["pooled", "paper"])
+def test_terms_of_a_generator(form: str, base: State) -> None:
+    values = {"generator_form": form, "decoupling": 3.0, "cycle": 0.5}
+    experiment = tiny_experiment("imagine", imagination=values)
+    state, stage = copy.deepcopy(base), experiment.stages(experiment.stream.task(0))[-1]
+    bank = state.nets["new_generators"] = state.nets.pop("generators")  # in evaluation mode: a pair is on its own
+    net, expected = network(state), dict[str, list[Tensor]]()
+    feed = Feed(stage, state, (0, 2), SEED)
+    feed.load(0)
+    batch = feed.read(torch.tensor([0]))
+    contrast, decouple = FORMS[form]
+    with torch.no_grad():
+        terms = stage.losses(state, batch)
+        exemplars, pile, real = (net.lower(batch[name].images) for name in ("exemplars", "pile", "real"))
+        for k, label in enumerate(batch["real"].labels):  # one triplet (x_m, x_u, x_k) at a time
+            first, pair = int(label), k % (EXEMPLARS * UNLABELLED)
+            m = exemplars[first * EXEMPLARS + pair // UNLABELLED][None]
+            u = pile[first * UNLABELLED + pair % UNLABELLED][None]
+            mix = bank(m[None], u[None], label[None])[0]
+            cyc = bank(mix[None], m[None], label[None])[0]
+            triplet = {
+                "ce": F.cross_entropy(net.head(net.upper(mix)), label[None]),
+                "sc": contrast(mix, real[k][None]),
+                "sdc": 3.0 * decouple(mix, u),
+                "sc_cyc": 0.5 * contrast(cyc, mix),
+                "sdc_cyc": 0.5 * 3.0 * decouple(cyc, m),
+            }
+            for name, value in triplet.items():
+                expected.setdefault(name, []).append(value)
+    assert terms.keys() == expected.keys()
+    for name, found in expected.items():
+        torch.testing.assert_close(terms[name], torch.stack(found).mean(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_cycle_leaves_the_generators_statistics_alone(base: State) -> None:
+    found, weights = [], []
+    for kinds in ("sc+sdc", "sc+sdc+cyc"):
+        experiment = tiny_experiment("imagine", imagination={"generator_losses": kinds})
+        state = replace(copy.deepcopy(base), nets={"net": base.nets["net"]})
+        stage = experiment.stages(experiment.stream.task(0))[-1]
+        drive(experiment, state, 0, 2, replace(stage, epochs=1, steps=1))
+        found.append(statistics(state.nets["generators"]))
+        weights.append(dict(state.nets["generators"].named_parameters()))
+    assert equal(*found)
+    assert not equal(*weights)
+
+
+@pytest.mark.parametrize(("classes", "scale"), [(2, 1.0), (6, 1.0), (50, 50 / 6)])
+def test_all_classes_at_once_step_as_six_at_a_time(experiment: Experiment, classes: int, scale: float) -> None:
+    task = replace(experiment.stream.task(0), num_new=classes)
+    assert experiment.imagination is not None
+    carried = copy.copy(experiment.imagination)
+    carried.pile = carried.pile.select(torch.arange(classes * UNLABELLED) % len(carried.pile))
+    optimizer = carried.generators(task).optimizer
+    assert optimizer.lr == pytest.approx(0.1 * scale)
+    assert optimizer.weight_decay == pytest.approx(5e-4 / scale)
 
 
 @settings(max_examples=60, deadline=None)
@@ -367,8 +417,10 @@ def test_terms_of_the_pile(experiment: Experiment, base: State, labels: float, d
         name: name in terms for name in ("pile_labels", "pile_distill")
     }
     if labels:
-        expected = labels * F.cross_entropy(net.head(z), batch["pile"].labels)
-        torch.testing.assert_close(terms["pile_labels"], expected)
+        pile, real = len(batch["pile"].labels), len(batch["new"].labels) + len(batch["old"].labels)
+        share = labels * pile / (real + pile + labels * pile)
+        expected = F.cross_entropy(net.head(z), batch["pile"].labels)
+        torch.testing.assert_close(terms["pile_labels"], share * expected)
     if distillation:
         apart = 1 - F.cosine_similarity(z, z_old)
         torch.testing.assert_close(terms["pile_distill"], distillation * math.sqrt(4 / 2) * apart.mean())

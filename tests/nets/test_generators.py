@@ -162,6 +162,16 @@ def test_float32(training: bool) -> None:
     torch.testing.assert_close(m.grad, m_apart.grad, rtol=1e-3, atol=1e-4)
 
 
+def test_a_pass_that_is_not_tracked_leaves_the_running_statistics() -> None:
+    bank = filled(2, 6).train()
+    before = {name: values.clone() for name, values in bank.state_dict().items()}
+    m, u = maps(CLASSES)
+    untracked = bank(m, u, track=False)
+    assert all(torch.equal(values, before[name]) for name, values in bank.state_dict().items())
+    torch.testing.assert_close(bank(m, u), untracked, **TIGHT)  # by the batch's own statistics either way
+    assert not any(torch.equal(values, before[name]) for name, values in bank.state_dict().items() if "run" in name)
+
+
 def test_a_class_does_not_see_the_others() -> None:
     bank = filled(2, 0).train()
     m, u = maps(CLASSES)

@@ -30,6 +30,7 @@ from daydream.stage import SGD, Batch, Batches, Draw, Group, Stage, State
 from daydream.stream import Task
 
 EXEMPLARS, UNLABELLED = 4, 5  # of a class in an update (released code)
+CLASSES = 6  # in an update of the released code, at most: its losses are means over them, ours over all new classes
 FORMS = {
     "paper": (loss.semantic_contrast, loss.semantic_decoupling),
     "pooled": (loss.pooled_contrast, loss.pooled_decoupling),
@@ -55,7 +56,9 @@ class ImaginationSettings:
     generator_lr: float = setting(0.1, "learning rate, x0.1 after 1/2, 3/4 and 7/8 of the epochs (released code)")
     mining: Literal["entropy", "uniform"] = setting("entropy", "which unlabelled images: most certain ones, or any")
     imagined_weight: float = setting(1.0, "weight of the counterparts' cross-entropy in the mean over all samples")
-    pile_labels: float = setting(0.0, "weight of cross-entropy of unlabelled images on their predicted classes")
+    pile_labels: float = setting(
+        0.0, "weight of the pile's cross-entropy on predicted classes in the mean over all samples"
+    )
     pile_distillation: float = setting(
         0.0, "weight of feature distillation on unlabelled images, times sqrt(seen / new)"
     )
@@ -143,7 +146,8 @@ class Imagination:
             if "sdc" in kinds:
                 terms["sdc"] = settings.decoupling * decouple(flat, u.flatten(0, 1))
             if "cyc" in kinds:
-                again = bank(mixed, m).flatten(0, 1)
+                # Counterparts are made of exemplars and unlabelled maps: only those may set the running statistics.
+                again = bank(mixed, m, track=False).flatten(0, 1)
                 terms["sc_cyc"] = settings.cycle * contrast(again, flat)
                 terms["sdc_cyc"] = settings.cycle * settings.decoupling * decouple(again, m.flatten(0, 1))
             return terms
@@ -154,7 +158,7 @@ class Imagination:
             assert isinstance(fresh, GeneratorBank)
             state.nets["generators"] = known.extended(fresh) if isinstance(known, GeneratorBank) else fresh
 
-        epochs = settings.generator_epochs
+        epochs, together = settings.generator_epochs, groups / min(groups, CLASSES)
         return Stage(
             name="imagine",
             epochs=epochs,
@@ -162,8 +166,8 @@ class Imagination:
             trains=lambda state: [Group(list(state.nets["new_generators"].parameters()))],
             streams=streams,
             losses=losses,
-            # The losses are means over all classes; each generator is to descend the mean over its own class.
-            optimizer=SGD(lr=settings.generator_lr * groups, weight_decay=5e-4 / groups),
+            # The losses are means over all classes here, over those of one update there.
+            optimizer=SGD(lr=settings.generator_lr * together, weight_decay=5e-4 / together),
             schedule=schedules.step_down([epochs // 2, epochs * 3 // 4, epochs * 7 // 8]),
             train_mode=frozenset({"new_generators"}),
             begin=begin,
@@ -194,12 +198,14 @@ class Imagination:
             # Imagined and unlabelled features must not enter the statistics that real images are judged with.
             with in_mode(net, training=False):
                 z = net.upper(self.imagine(state, net, old.images, old.labels, pile.images))
-                imagined = self.method.classification(state, z, old.labels.repeat_interleave(count))
+                terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
                 terms |= self.pile_terms(state, net, pile.images, pile.labels, distill)
+            # Cross-entropies are one mean over all samples.
             real = sum(len(samples.labels) for key, samples in batch.streams.items() if key != "pile")
-            share = settings.imagined_weight * len(pile.labels)
-            terms["ce"] = terms["ce"] * (real / (real + share))
-            terms["imagined"] = imagined * (share / (real + share))
+            weights = {"imagined": settings.imagined_weight, "pile_labels": settings.pile_labels}
+            shares = {"ce": real, **{key: weight * len(pile.labels) for key, weight in weights.items()}}
+            for key in shares.keys() & terms.keys():
+                terms[key] = terms[key] * (shares[key] / sum(shares.values()))
             return terms
 
         return replace(stage, streams=streams, losses=losses)
@@ -221,7 +227,7 @@ class Imagination:
             return terms
         z = net.features(images)
         if settings.pile_labels:
-            terms["pile_labels"] = settings.pile_labels * self.method.classification(state, z, predicted)
+            terms["pile_labels"] = self.method.classification(state, z, predicted)
         if distill:
             with torch.no_grad():
                 z_old = network(state, "old").features(images)

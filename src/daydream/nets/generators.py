@@ -47,11 +47,14 @@ class ClassNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(classes, channels))
         self.register_buffer("running_var", torch.ones(classes, channels))
 
-    def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
-        """[N, G * k, h, w] -> the same shape. In train mode the groups are all classes of the bank, in order."""
+    def forward(self, x: Tensor, which: Tensor | None, track: bool = True) -> Tensor:
+        """[N, G * k, h, w] -> the same shape. In train mode the groups are all classes of the bank, in order.
+
+        Without `track` a pass in train mode leaves the running statistics alone.
+        """
         if self.training:
             assert which is None, "a bank trains all of its classes side by side"
-            mean, var = self.running_mean.view(-1), self.running_var.view(-1)
+            mean, var = (self.running_mean.view(-1), self.running_var.view(-1)) if track else (None, None)
             return F.batch_norm(x, mean, var, self.weight.flatten(), self.bias.flatten(), True, MOMENTUM)
         rows = (self.running_mean, self.running_var, self.weight, self.bias)
         mean, var, weight, bias = ((row if which is None else row[which]).flatten() for row in rows)
@@ -66,9 +69,9 @@ class ClassBlock(nn.Module):
         self.conv1, self.norm1 = ClassConv(classes, width, width, 3), ClassNorm(classes, width)
         self.conv2, self.norm2 = ClassConv(classes, width, width, 3), ClassNorm(classes, width)
 
-    def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
-        y = F.relu(self.norm1(self.conv1(x, which), which))
-        return F.relu(self.norm2(self.conv2(y, which), which) + x)
+    def forward(self, x: Tensor, which: Tensor | None, track: bool = True) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x, which), which, track))
+        return F.relu(self.norm2(self.conv2(y, which), which, track) + x)
 
 
 class GeneratorBank(nn.Module):
@@ -89,10 +92,11 @@ class GeneratorBank(nn.Module):
     def config(self) -> dict[str, Any]:
         return dict(zip(("classes", "channels", "depth", "width"), self.shape, strict=True))
 
-    def forward(self, exemplar: Tensor, unlabelled: Tensor, which: Tensor | None = None) -> Tensor:
+    def forward(self, exemplar: Tensor, unlabelled: Tensor, which: Tensor | None = None, track: bool = True) -> Tensor:
         """Mix maps [G, N, c, h, w] of exemplars and unlabelled images into counterparts [G, N, c, h, w].
 
-        Group g is mixed by the generator of class `which[g]`; without `which`, by that of class g.
+        Group g is mixed by the generator of class `which[g]`; without `which`, by that of class g. Without `track` the
+        running statistics of batch norm are left alone in train mode.
         """
         groups, samples, _, height, width = exemplar.shape
         both = torch.cat([exemplar, unlabelled], dim=2)
@@ -100,7 +104,7 @@ class GeneratorBank(nn.Module):
         if self.reduce is not None:
             x = self.reduce(x, which)
         for block in self.blocks:
-            x = block(x, which)
+            x = block(x, which, track)
         mixed: Tensor = self.fuse(x, which)
         return mixed.reshape(samples, groups, -1, height, width).transpose(0, 1)
 
