@@ -57,7 +57,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     )
     app.callback()(top)
     app.command("run")(run_command(words[1:]) if words[:1] == ["run"] else run)
-    for command in (resume, list_runs, show, look, methods, datasets, demo):
+    for command in (resume, list_runs, show, look, export, methods, datasets, demo):
         app.command("list" if command is list_runs else command.__name__)(command)
     return app
 
@@ -213,6 +213,23 @@ def look(
         sys.stdout.write(json.dumps(found) + "\n")
     else:
         console().print(look_table(found), highlight=False)
+
+
+def export(
+    run: RunPath,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the file; by default RUN/network.safetensors")
+    ] = None,
+) -> None:
+    """Write a run's network and head for inference, as one safetensors file without generators or exemplars."""
+    from daydream.config import config_from_json
+    from daydream.experiment import Experiment
+    from daydream.export import export as write
+    from daydream.runs import RunFolder
+
+    folder, path = RunFolder.open(run), out or run / "network.safetensors"
+    count = write(Experiment(config_from_json(folder.config)), folder, path)
+    sys.stdout.write(f"{path}: {count:,} parameters, head included\n")
 
 
 def methods(as_json: Json = False) -> None:

@@ -12,7 +12,7 @@ from daydream import base, checkpoint, evaluate, tensorboard
 from daydream.config import Config, check_unchanged, environment
 from daydream.data import source
 from daydream.data.augment import AUGMENTATIONS, Prepare
-from daydream.data.images import Dataset
+from daydream.data.images import Dataset, fingerprint
 from daydream.data.unlabeled import load_pile
 from daydream.engine import Engine, EpochReport, Hardware, Partial
 from daydream.errors import UserError
@@ -164,6 +164,7 @@ class Experiment:
         whole = {
             **self.config.to_json(),
             "fingerprint": self.fingerprint,
+            "pile_fingerprint": self.imagination and fingerprint("pile", self.imagination.pile),
             "method_source": source_digest(self.config.run.method),
         }
         return cast(dict[str, Any], plain_json(whole))

@@ -21,13 +21,14 @@ class Section:
 
 
 def given(arguments: Sequence[str], flag: str, default: str) -> str:
-    """Return the value of a flag in raw arguments, before they are parsed."""
+    """Return the value of a flag in raw arguments, before they are parsed; as for the parser, the last one counts."""
+    found = default
     for i, argument in enumerate(arguments):
         if argument == flag and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if argument.startswith(f"{flag}="):
-            return argument.removeprefix(f"{flag}=")
-    return default
+            found = arguments[i + 1]
+        elif argument.startswith(f"{flag}="):
+            found = argument.removeprefix(f"{flag}=")
+    return found
 
 
 def command(sections: Sequence[Section], body: Callable[..., None]) -> Callable[..., None]:

@@ -110,6 +110,7 @@ def herd(features: Tensor, labels: Tensor, quota: int) -> tuple[Tensor, Tensor]:
     """
     labels = labels.to(features.device)
     classes, counts = labels.unique(return_counts=True)
+    assert quota <= int(counts.min()), "the budget was checked against the smallest class"
     positions = labels.sort(stable=True).indices
     longest = int(counts.max())
     first = counts.cumsum(0) - counts

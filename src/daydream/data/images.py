@@ -137,9 +137,14 @@ class Dataset:
 
     def fingerprint(self) -> str:
         """Identify the data by its class names, labels and a sample of its pixels."""
-        digest = hashlib.sha256(repr((self.name, self.class_names, self.train.pixels.shape)).encode())
-        for part in (self.train, self.test):
-            digest.update(part.labels.numpy().tobytes())
-            sample = torch.linspace(0, len(part) - 1, min(len(part), 64)).long()
-            digest.update(part.pixels.fetch(sample).cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:16]
+        return fingerprint(repr((self.name, self.class_names, self.train.pixels.shape)), self.train, self.test)
+
+
+def fingerprint(name: str, *parts: ImageSet) -> str:
+    """Identify image sets by a name, their labels and a sample of their pixels."""
+    digest = hashlib.sha256(name.encode())
+    for part in parts:
+        digest.update(part.labels.numpy().tobytes())
+        sample = torch.linspace(0, len(part) - 1, min(len(part), 64)).long()
+        digest.update(part.pixels.fetch(sample).cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

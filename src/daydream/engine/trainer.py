@@ -131,8 +131,9 @@ class Loop:
             self.feed.advance()
             self.take_step()
         losses = self.checked_means(epoch)
-        images = self.feed.images_per_step * (stage.steps - first)
-        seconds = time.perf_counter() - start
+        images = self.feed.images_per_step * stage.steps
+        # An epoch that was resumed inside is timed as if it had run at this speed from its start.
+        seconds = (time.perf_counter() - start) * stage.steps / max(stage.steps - first, 1)
         return EpochReport(epoch, stage.epochs, losses, stage.optimizer.lr * factor, images, seconds)
 
     def take_step(self) -> None:
