@@ -4,9 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 from tiny_runs import TINY_DATA, TINY_RECIPE, TINY_RUN, Watch, tiny_experiment, without_times
 
 from daydream.config import config_from_json, make_config
+from daydream.data import shapes
+from daydream.data.images import Resident
 from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment import Experiment
@@ -137,3 +141,25 @@ def test_a_run_may_stop_after_its_first_tasks(first: Path, tmp_path: Path) -> No
     whole = RunFolder(first).result
     assert whole is not None
     assert without_times(result["tasks"]) == without_times(whole["tasks"][:2])
+
+
+@pytest.mark.parametrize("image_size", [24, 100])
+def test_images_decoded_ahead_give_what_resident_ones_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image_size: int
+) -> None:
+    shown = shapes.load(None, shapes.Settings(classes=4, train_per_class=12, test_per_class=1, image_size=image_size))
+    for place, label in enumerate(shown.train.labels):
+        folder = tmp_path / "photos" / shown.class_names[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = shown.train.pixels.fetch(torch.tensor([place]))[0].permute(1, 2, 0)
+        Image.fromarray(pixels.numpy()).save(folder / f"{place}.png")
+    run = {**TINY_RUN, "data": "folder", "root": str(tmp_path / "photos"), "base": 2, "steps": 1, "memory": 4}
+    recipe = {**TINY_RECIPE, "base_epochs": 1, "epochs": 1}
+    found = []
+    for name, limit in (("resident", "1"), ("decoded", "0")):
+        monkeypatch.setenv("DAYDREAM_RESIDENT_GB", limit)
+        experiment = Experiment(make_config(run, {"image_size": image_size}, recipe))
+        assert isinstance(experiment.stream.train.pixels, Resident) == (name == "resident")
+        experiment.start(tmp_path / name, Watch())
+        found.append(without_times(RunFolder(tmp_path / name).metrics()))
+    assert found[0] == found[1]

@@ -14,9 +14,9 @@ import torch
 
 from daydream import atomic, rng
 from daydream.config import config_from_json
+from daydream.counterparts import Gathered, measure
 from daydream.errors import UserError, unknown
 from daydream.experiment import Experiment
-from daydream.methods.imagination import Gathered, measure
 from daydream.nets.generators import GeneratorBank
 from daydream.runs import RunFolder
 from daydream.stage import State

@@ -160,9 +160,8 @@ def run_table(run: RunFolder) -> RenderableType:
             values = (result[f"average_{name}"], result[f"last_{name}"], result[f"forgetting_{name}"])
             average, last, drop = map(number, values)
             lines.append(Text(f"{name.upper()}: average {average}, last {last}, forgetting {drop}"))
-        lines.append(
-            Text(f"{result['parameters']:,} parameters at inference, {result['seconds']:.0f} s, {config['device']}")
-        )
+        counts = f"{result['parameters']:,} parameters at inference and {result['head_parameters']:,} in the head"
+        lines.append(Text(f"{counts}, {result['seconds']:.0f} s, {config['device']}"))
     else:
         lines.append(Text(f"not finished: daydream resume {run.path}"))
     lines.append(Text(command_of(config), style="dim"))

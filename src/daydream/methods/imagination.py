@@ -11,7 +11,7 @@ Shapes: G classes; E exemplars, U unlabelled and E x U real images of a class in
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from daydream import losses as loss
 from daydream import mining, rng, schedules
+from daydream.counterparts import Gathered, measure
 from daydream.data.images import ImageSet
 from daydream.errors import UserError
 from daydream.inference import over_images
@@ -254,7 +255,7 @@ class Imagination:
         return measure(self.gather(state, task.train, rng.generator(self.setup.seed, "look", task.index, 0)))
 
     @torch.no_grad()
-    def gather(self, state: State, images: ImageSet, generator: torch.Generator) -> "Gathered":
+    def gather(self, state: State, images: ImageSet, generator: torch.Generator) -> Gathered:
         """Return features of real images, of the exemplars of their classes, and of the exemplars' counterparts."""
         exemplars = state.memory.as_set(images.class_names).of_classes(images.labels.unique())
         wanted = exemplars.labels.repeat_interleave(max(1, self.settings.counterparts))
@@ -278,51 +279,6 @@ class Imagination:
         a, b, c = (F.normalize(f.float(), dim=1) for f in (real, held, z))
         truths = (images.labels.to(state.device), labels, wanted.to(state.device))
         return Gathered(a, b, c, *truths, net.head(z))
-
-
-class Gathered(NamedTuple):
-    """Normalised features [.., D] of real images, exemplars and counterparts of some classes, and their labels."""
-
-    real: Tensor
-    exemplars: Tensor
-    imagined: Tensor
-    real_labels: Tensor
-    exemplar_labels: Tensor
-    imagined_labels: Tensor
-    scores: Tensor
-    """Of the counterparts, by the head."""
-
-
-def measure(found: Gathered) -> dict[str, float]:
-    """Measure what tells a working generator from a collapsed one, on images without jitter.
-
-    With z normalised features and c a class's mean of real ones: `distance` is the mean |z - c| of counterparts;
-    `spread` their mean distance to their own class mean; `real_spread` and `exemplar_spread` the same of real images
-    and of exemplars; `accuracy` is how often the network takes a counterpart for its class, in per cent.
-    """
-    classes = int(found.real_labels.max()) + 1
-    centre = class_centres(found.real, found.real_labels, classes)
-    own = class_centres(found.imagined, found.imagined_labels, classes)
-    middle = class_centres(found.exemplars, found.exemplar_labels, classes)
-    right = (found.scores.argmax(1) == found.imagined_labels).double().mean()
-    return {
-        "distance": spread(found.imagined, centre, found.imagined_labels),
-        "spread": spread(found.imagined, own, found.imagined_labels),
-        "real_spread": spread(found.real, centre, found.real_labels),
-        "exemplar_spread": spread(found.exemplars, middle, found.exemplar_labels),
-        "accuracy": round(100 * float(right), 2),
-    }
-
-
-def class_centres(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Return the mean feature of each class [C, D]."""
-    total = torch.zeros(classes, features.shape[1], device=features.device).index_add_(0, labels, features)
-    return total / torch.bincount(labels, minlength=classes).clamp(min=1)[:, None]
-
-
-def spread(features: Tensor, centres: Tensor, labels: Tensor) -> float:
-    """Return the mean distance of features to the centre of their class."""
-    return round(float((features - centres[labels]).norm(dim=1).mean()), 4)
 
 
 def dealer(labels: Tensor, classes: Tensor, count: int) -> Draw:
