@@ -121,6 +121,16 @@ def test_a_users_own_method_runs_from_anywhere(
     assert json.loads(out)["method"] == f"{tmp_path / 'own.py'}:Mine"
 
 
+def test_an_order_file_stays_known_from_elsewhere(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "order.txt").write_text("5, 4, 3, 2, 1, 0")
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, "run", *TINY, "--order", "order.txt", "--out", "run", "--json", "--quiet")
+    assert code == 0, err
+    assert json.loads(out)["config"]["run"]["order"] == str(tmp_path / "order.txt")
+
+
 def test_run_prints_progress_and_a_table(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, err = call(capsys, "run", *TINY, "--out", str(tmp_path / "run"))
     assert code == 0, err

@@ -102,6 +102,7 @@ def make_config(
         method=resolve(settings.method),
         root=_absolute(settings.root),
         base_from=_absolute(settings.base_from),
+        order=_absolute(settings.order) if Path(settings.order).is_file() else settings.order,
     )
     data_settings: Any = from_dict(source(settings.data).Settings, data)
     kind = load_method(settings.method)
