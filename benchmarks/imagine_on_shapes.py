@@ -2,8 +2,8 @@
 
     python benchmarks/imagine_on_shapes.py [--seeds 1 2 3 4 5 6 7 8] [--out runs/paired]
 
-Prints, for each seed, the average NME and CNN accuracy of `replay` and `imagine`, and the mean paired difference with its
-standard error. About 6 minutes a seed on one CPU core; finished runs are read, not run again.
+Prints, for each seed, the average NME and CNN accuracy of `replay` and `imagine`, and the mean paired difference with
+its standard error. About 6 minutes a seed on one CPU core; finished runs are read, not run again.
 """
 
 import argparse
