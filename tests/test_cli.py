@@ -191,3 +191,15 @@ def test_names_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(call(capsys, "methods", "--json")[1]).keys() >= {"finetune", "replay", "joint"}
     assert "imagenet-subset" in call(capsys, "datasets")[1]
     assert call(capsys, "--version")[1].startswith("daydream 0.")
+
+
+def test_remarks_reach_the_user_unless_quiet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from PIL import Image
+
+    for place in range(40):
+        Image.new("RGB", (20, 20), (place * 6, 0, 0)).save(tmp_path / f"{place}.png")
+    words = ["run", *TINY, "--method", "imagine", "--unlabeled", f"folder:{tmp_path}", "--dry-run"]
+    assert "note: decoded images cached in" in call(capsys, *words)[2]
+    (tmp_path / "torn.png").write_bytes(b"torn")
+    assert "note: skipped" in call(capsys, *words, "--quiet")[2]
+    assert "cached" not in call(capsys, *words, "--quiet")[2]

@@ -1,6 +1,7 @@
 """The command `daydream`. Nothing heavy is imported before a command needs it."""
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ def console() -> Console:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: a user's mistake is one line on standard error and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    show_notes(quiet=bool({"--quiet", "-q", "--json"} & set(words)))
     try:
         code = build(words)(args=words, prog_name="daydream", standalone_mode=False)
     except UserError as error:
@@ -39,6 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         code = fail(error.format_message())
     sys.exit(code if isinstance(code, int) else 0)
+
+
+class Notes(logging.Handler):
+    """Shows what the package has to remark (a resized pile, a skipped file) as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(f"note: {record.getMessage()}\n")
+
+
+def show_notes(quiet: bool) -> None:
+    """Let remarks reach the user; a quiet command shows warnings alone."""
+    log = logging.getLogger("daydream")
+    log.handlers = [Notes()]
+    log.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
 def fail(message: str) -> int:
