@@ -110,17 +110,18 @@ class Live(Plain):
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[note]}", style="dim"),
         )
-        plan = experiment.plan()
-        self.work = [[stage.epochs * stage.steps for stage in row.stages] for row in plan]
-        total = sum(map(sum, self.work))
+        self.work = [{stage.name: stage.epochs * stage.steps for stage in row.stages} for row in experiment.plan()]
+        total = sum(sum(steps.values()) for steps in self.work)
         self.bar = Progress(*columns, console=self.console, transient=True)
         self.line = self.bar.add_task("starting", total=total, note="")
         self.bar.start()
 
     def stage_begins(self, task: "Task", stage: "Stage", from_epoch: int) -> None:
-        self.done = sum(map(sum, self.work[: task.index])) + from_epoch * stage.steps
+        names = list(self.work[task.index])
+        before = [*self.work[: task.index], {n: self.work[task.index][n] for n in names[: names.index(stage.name)]}]
+        done = sum(sum(steps.values()) for steps in before) + from_epoch * stage.steps
         text = f"task {task.index + 1}/{self.tasks} {stage.name}"
-        self.bar.update(self.line, description=text, completed=self.done, note="")
+        self.bar.update(self.line, description=text, completed=done, note="")
 
     def epoch_ends(self, task: "Task", stage: "Stage", report: "EpochReport") -> None:
         text = f"task {task.index + 1}/{self.tasks} {stage.name} epoch {report.epoch + 1}/{report.epochs}"
