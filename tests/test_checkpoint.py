@@ -61,7 +61,7 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
     for name, net in state.nets.items():
         twin = found.nets[name]
         assert type(twin) is type(net)
-        assert twin.config() == net.config()  # type: ignore[operator]
+        assert twin.config() == net.config()
         weights = net.state_dict()
         assert set(twin.state_dict()) == set(weights)
         assert all(torch.equal(value, weights[key]) for key, value in twin.state_dict().items())

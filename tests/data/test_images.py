@@ -75,7 +75,7 @@ def test_labels_and_images_must_be_as_many() -> None:
 
 def dataset(**changes: object) -> Dataset:
     made = Dataset("toy", numbered([0, 1, 2, 3]), numbered([3, 2]), (0.5,) * 3, (0.2,) * 3, "cifar")
-    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(made, **changes)
 
 
 def test_the_network_sees_the_crop_or_the_whole() -> None:

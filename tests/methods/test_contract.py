@@ -36,7 +36,7 @@ def test_the_run_folder_is_whole(finished: RunFolder) -> None:
 
 
 def test_memory_keeps_to_its_budget(finished: RunFolder) -> None:
-    for row in finished.result["tasks"]:  # type: ignore[index]
+    for row in finished.result["tasks"]:
         if load_method(finished.config["run"]["method"]).keeps_exemplars:
             assert row["exemplars"] == 12 // row["classes"] * row["classes"]
         else:
