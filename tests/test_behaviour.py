@@ -42,3 +42,12 @@ def test_joint_per_task_is_another_number(tmp_path: Path) -> None:
     result = Experiment(make_config({**RUN, "method": "joint"}, DATA, settings)).start(tmp_path / "run", Watch())
     assert len(result["tasks"]) == 3
     assert result["average_cnn"] != result["last_cnn"]
+
+
+@pytest.mark.parametrize(("method", "own"), [("ucir", {}), ("podnet", {"finetune_epochs": 10})])
+def test_others_keep_it_too(method: str, own: dict[str, int], tmp_path: Path) -> None:
+    """Against the bounds that finetuning, which can know a third of the classes at best, stays within above."""
+    config = make_config({**RUN, "method": method}, DATA, {**RECIPE, "lr": 0.1, **own})
+    result = Experiment(config).start(tmp_path / "run", Watch())
+    assert result["last_cnn"] > 52
+    assert result["forgetting_cnn"] < 30

@@ -37,10 +37,11 @@ def test_numbers_and_picture(capsys: pytest.CaptureFixture[str], imagined: Path)
     names = list(tiny_experiment("imagine").stream.train.class_names)
     assert list(found["classes"]) == names[:2]
     for row in (*found["classes"].values(), found["overall"]):
-        assert row.keys() == MEASURES
+        assert row.keys() - {"nearest"} == MEASURES
         assert all(math.isfinite(value) for value in row.values())
         assert 0 <= row["distance"] <= 2
         assert 0 <= row["accuracy"] <= 100
+    assert 0 <= found["overall"]["nearest"] <= 100
     assert found["stands"] == "after task 3 of 3"
     assert found["picture"] == str(imagined / "look.png")
     with Image.open(found["picture"]) as picture:

@@ -11,10 +11,15 @@ from daydream.losses import (
     cosine_distillation,
     cross_entropy,
     gram,
+    margin_ranking,
+    nca,
+    overwritten_bce,
+    pod_spatial,
     pooled_contrast,
     pooled_decoupling,
     semantic_contrast,
     semantic_decoupling,
+    soft_cross_entropy,
 )
 
 
@@ -46,6 +51,105 @@ def test_cosine_distillation_of_equal_and_opposite_features() -> None:
     z = torch.randn(4, 8)
     assert float(cosine_distillation(2 * z, z)) == pytest.approx(0, abs=1e-6)
     assert float(cosine_distillation(-z, z)) == pytest.approx(2)
+
+
+# --- UCIR and PODNet -------------------------------------------------------------------------------------------------
+
+
+def scores_of(dtype: torch.dtype, classes: int = 5) -> tuple[Tensor, Tensor]:
+    """Scores of 8 samples, and labels that some of them get right."""
+    scores = 3 * torch.randn(8, classes, generator=torch.Generator().manual_seed(3))
+    labels = torch.tensor([0, 4, 2, 2, 1, 3, 0, 4])
+    scores[[0, 2, 5], labels[[0, 2, 5]]] += 9
+    return scores.to(dtype), labels
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_old", [3, 4])
+def test_margin_ranking(dtype: torch.dtype, num_old: int) -> None:
+    """With 4 old classes of 5 there is one negative only."""
+    scores, labels = scores_of(dtype)
+    cosines = (scores / 20).clamp(-1, 1)
+    terms = []
+    for row, label in zip(cosines.double().tolist(), labels.tolist(), strict=True):
+        if label < num_old:
+            terms += [max(0.0, 0.5 - row[label] + s) for s in sorted(row[num_old:])[-2:]]
+    loss = margin_ranking(cosines, labels, num_old, margin=0.5, negatives=2)
+    assert len(set(terms)) > 4
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(sum(terms) / len(terms), rel=1e-5)
+
+
+def test_margin_ranking_without_a_sample_of_an_old_class() -> None:
+    scores, _ = scores_of(torch.float32)
+    assert float(margin_ranking(scores, torch.full((8,), 4), 4, 0.5, 2)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("margin", [0.0, 0.6])
+def test_nca(dtype: torch.dtype, margin: float) -> None:
+    scores, labels = scores_of(dtype)
+    total = 0.0
+    for row, label in zip(scores.double().tolist(), labels.tolist(), strict=True):
+        s = [v - margin * (j == label) for j, v in enumerate(row)]
+        others = sum(math.exp(v - max(s)) for j, v in enumerate(s) if j != label)
+        total += -(s[label] - max(s)) + math.log(1 + others)
+    loss = nca(scores, labels, margin)
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(total / 8, rel=1e-5)
+
+
+def test_nca_is_cross_entropy_where_the_target_scores_highest() -> None:
+    scores, labels = scores_of(torch.float32)
+    right = scores.argmax(1) == labels
+    assert 0 < right.sum() < 8
+    ours, usual = (f(scores[right], labels[right]) for f in (nca, cross_entropy))
+    assert float(ours) == pytest.approx(float(usual), rel=1e-5)
+    assert float(nca(scores[~right], labels[~right])) > float(cross_entropy(scores[~right], labels[~right])) + 1e-4
+
+
+def test_a_margin_for_every_class_has_no_effect() -> None:
+    """The margin of PODNet's released code; the paper's, on the target alone, has one."""
+    scores, labels = scores_of(torch.float32)
+    assert float(nca(scores - 0.6, labels)) == pytest.approx(float(nca(scores, labels)), rel=1e-6)
+    assert float(nca(scores, labels, 0.6)) > float(nca(scores, labels)) + 0.1
+
+
+def test_pod_spatial() -> None:
+    """A mean over stages, whose maps differ in shape."""
+    new, old = [[maps(seed), maps(seed + 1, 2, 3, 3)] for seed in (1, 5)]
+    expected = sum(mean_distance(a, b, lines) for a, b in zip(new, old, strict=True)) / 2
+    assert float(pod_spatial(new, old)) == pytest.approx(expected, rel=1e-5)
+    assert float(pod_spatial(new, new)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_old", [0, 2])
+def test_overwritten_bce(dtype: torch.dtype, num_old: int) -> None:
+    """Old classes' targets are the old network's for every sample, and the mean counts classes without scores."""
+    scores, old_scores = (3 * torch.randn(6, 5)).to(dtype), (3 * torch.randn(6, num_old)).to(dtype)
+    labels, total = torch.tensor([0, 4, 2, 2, 1, 3]), 0.0
+    for row, old, label in zip(scores.double().tolist(), old_scores.double().tolist(), labels.tolist(), strict=True):
+        for c, s in enumerate(row):
+            target = 1 / (1 + math.exp(-old[c])) if c < num_old else float(c == label)
+            p = 1 / (1 + math.exp(-s))
+            total -= target * math.log(p) + (1 - target) * math.log(1 - p)
+    loss = overwritten_bce(scores, labels, old_scores if num_old else None, num_classes=9)
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(total / (6 * 9), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_soft_cross_entropy(dtype: torch.dtype) -> None:
+    scores, old_scores = (4 * torch.randn(6, 5)).to(dtype), (4 * torch.randn(6, 3)).to(dtype)
+    total = 0.0
+    for new, old in zip(scores.double().tolist(), old_scores.double().tolist(), strict=True):
+        q = [math.exp(s / 2) / sum(math.exp(o / 2) for o in old) for s in old]
+        p = [math.exp(s / 2) / sum(math.exp(n / 2) for n in new[:3]) for s in new[:3]]
+        total -= sum(a * math.log(b) for a, b in zip(q, p, strict=True))
+    loss = soft_cross_entropy(scores, old_scores, temperature=2.0)
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(total / 6, rel=1e-5)
 
 
 # --- the generators' losses ------------------------------------------------------------------------------------------

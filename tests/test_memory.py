@@ -211,6 +211,10 @@ def test_memory_grows_and_shrinks_by_rank() -> None:
         expected = members[herded_by_loop(features[members], 8 if c < 2 else 4)[:4]]
         assert memory.images[memory.labels == c][:, 0, 0, 0].tolist() == expected.tolist()
     assert memory.as_set(everything.class_names).counts().tolist() == [4, 4, 4, 4]
+    some = memory.as_set(everything.class_names, torch.tensor([1, 3, 9]))
+    assert some.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    every = torch.arange(len(some))
+    assert torch.equal(some.pixels.fetch(every), memory.images.view(4, 4, 3, 2, 2)[:, [1, 3]].flatten(0, 1))
 
 
 def test_a_budget_per_class_drops_nothing() -> None:
@@ -264,3 +268,40 @@ def test_class_means_are_unit_vectors_whatever_the_mirror_images() -> None:
     found = class_means(features, features, torch.tensor([0, 0, 0, 1, 1, 1]), 2)
     torch.testing.assert_close(found.norm(dim=1), torch.ones(2))
     torch.testing.assert_close(found[0], F.normalize(F.normalize(features[:3], dim=1).mean(0), dim=0))
+
+
+@pytest.mark.parametrize("quota", [1, 5, 9, 20])
+def test_a_class_with_fewer_images_than_its_quota_gives_all_it_has(quota: int) -> None:
+    sizes = [3, 9, 6]
+    labels = torch.cat([torch.full((n,), c) for c, n in enumerate(sizes)])
+    features = torch.cat([random_features(c, n) for c, n in enumerate(sizes)])
+    chosen, ranks = herd(features, labels, quota)
+    expected, start = list[int](), 0
+    for size in sizes:
+        expected += [start + i for i in herded_by_loop(features[start : start + size], min(quota, size))]
+        start += size
+    assert chosen.tolist() == expected
+    assert ranks.tolist() == [rank for size in sizes for rank in range(min(quota, size))]
+
+
+def numbered(labels: list[int], first: int) -> ImageSet:
+    pixels = torch.arange(first, first + len(labels)).view(-1, 1, 1, 1).expand(-1, 3, 2, 2).to(torch.uint8)
+    return ImageSet(Resident(pixels), torch.tensor(labels), ("a", "b", "c"))
+
+
+def test_images_join_their_classes_and_exemplars_are_chosen_again() -> None:
+    start = numbered([0, 0, 0, 1, 1, 1, 2, 2, 2], 0)
+    memory = Memory.empty(Budget("per_class", 2)).updated(start, random_features(1, 9), 3)
+    more = numbered([1, 1, 1, 1], 100)
+    both = memory.joined(more)
+    assert both.labels.tolist() == [0, 0, 1, 1, 1, 1, 1, 1, 2, 2]
+    assert both.ranks.tolist() == [0, 1, 0, 1, 2, 3, 4, 5, 0, 1]
+    old = memory.images[:, 0, 0, 0].tolist()
+    assert both.images[:, 0, 0, 0].tolist() == [*old[:4], 100, 101, 102, 103, *old[4:]]
+    candidates = both.as_set(("a", "b", "c")).of_classes(torch.tensor([1]))
+    features = random_features(2, len(candidates))
+    chosen = memory.rechosen(candidates, features, 3)
+    expected = candidates.pixels.fetch(torch.tensor(herded_by_loop(features, 2)))[:, 0, 0, 0].tolist()
+    assert chosen.images[:, 0, 0, 0].tolist() == [*old[:2], *expected, *old[4:]]
+    assert chosen.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert chosen.ranks.tolist() == [0, 1, 0, 1, 0, 1]

@@ -41,7 +41,7 @@ def test_commands(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    [own] = blocks("docs/adding-a-method.md", "python")
+    [own] = blocks("docs/add-a-method.md", "python")
     Path("my_method.py").write_text(own, encoding="utf-8")
     for words in commands(page):
         if words[0] != "daydream":

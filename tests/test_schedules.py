@@ -31,6 +31,14 @@ def test_steps_down_at_the_milestones() -> None:
     assert found == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
 
 
+def test_milestones_of_another_length_move_with_it() -> None:
+    schedule = step_down((49, 63), factor=0.2, of=70)
+    assert [e for e in range(1, 70) if schedule(e, 70) != schedule(e - 1, 70)] == [49, 63]
+    assert [e for e in range(1, 140) if schedule(e, 140) != schedule(e - 1, 140)] == [98, 126]
+    assert [schedule(e, 10) for e in range(10)] == pytest.approx([1] * 7 + [0.2] * 2 + [0.04])
+    assert schedule(0, 1) == 1.0
+
+
 @given(st.lists(st.integers(0, 50), max_size=4), st.floats(0.05, 0.9), st.integers(0, 60))
 def test_step_down_is_a_product(milestones: list[int], factor: float, epoch: int) -> None:
     expected = 1.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from daydream.data.images import Dataset, ImageSet, Resident
 from daydream.errors import UserError
-from daydream.stream import arrival, class_order, hold_out, make_stream, named_orders, task_sizes
+from daydream.stream import arrival, class_order, hold_out, make_stream, named_orders, places_in_class, task_sizes
 
 
 def numbered(counts: list[int], seed: int = 0) -> ImageSet:
@@ -162,6 +162,15 @@ def test_sizes_that_do_not_fit_are_explained(base: int, steps: int, why: str) ->
         task_sizes(10, base, steps)
 
 
+# --- places in a class ---------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 4), max_size=20))
+def test_places_in_class_count_equal_labels_before(labels: list[int]) -> None:
+    found = places_in_class(torch.tensor(labels, dtype=torch.int64))
+    assert found.tolist() == [labels[:i].count(label) for i, label in enumerate(labels)]
+
+
 # --- labels by arrival -----------------------------------------------------------------------------------------------
 
 
@@ -186,6 +195,7 @@ def test_tasks_hold_their_classes_and_nothing_else() -> None:
         new = order[2 * index : 2 * index + 2]
         arrived += new
         assert (task.index, task.num_old, task.num_new, task.num_seen) == (index, 2 * index, 2, 2 * index + 2)
+        assert task.num_classes == 6
         assert (task.is_base, task.is_last, task.num_tasks) == (index == 0, index == 2, 3)
         assert set(classes_in_pixels(task.train)) == set(new)
         assert len(task.train) == sum([5, 6, 7, 8, 9, 10][c] for c in new)

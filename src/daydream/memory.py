@@ -75,8 +75,10 @@ class Memory:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def as_set(self, class_names: tuple[str, ...]) -> ImageSet:
-        return ImageSet(Resident(self.images), self.labels, class_names)
+    def as_set(self, class_names: tuple[str, ...], ranks: Tensor | None = None) -> ImageSet:
+        """Return the exemplars as images, or those of some ranks."""
+        whole = ImageSet(Resident(self.images), self.labels, class_names)
+        return whole if ranks is None else whole.select(torch.isin(self.ranks, ranks).nonzero().squeeze(1))
 
     def shrunk(self, quota: int) -> Self:
         """Keep the first `quota` exemplars of each class."""
@@ -98,19 +100,40 @@ class Memory:
             ranks=torch.cat([kept.ranks, ranks]),
         )
 
+    def joined(self, more: ImageSet) -> Self:
+        """Hold further images of known classes too, each class's after its exemplars."""
+        images = more.pixels.fetch(torch.arange(len(more)))
+        labels = torch.cat([self.labels, more.labels])
+        order = labels.sort(stable=True).indices
+        counts = torch.bincount(labels)
+        ranks = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
+        both = torch.cat([self.images.to(images.device), images])
+        return replace(self, images=both[order.to(both.device)], labels=labels[order], ranks=ranks)
+
+    def rechosen(self, images: ImageSet, features: Tensor, num_seen: int) -> Self:
+        """Herd the exemplars of the classes of `images` again, out of those images, by their `features` [N, D]."""
+        other = ~torch.isin(self.labels, images.labels)
+        rest = replace(
+            self, images=self.images[other.to(self.images.device)], labels=self.labels[other], ranks=self.ranks[other]
+        )
+        whole = rest.updated(images, features, num_seen)
+        order = whole.labels.sort(stable=True).indices
+        pixels = whole.images[order.to(whole.images.device)]
+        return replace(whole, images=pixels, labels=whole.labels[order], ranks=whole.ranks[order])
+
 
 def herd(features: Tensor, labels: Tensor, quota: int) -> tuple[Tensor, Tensor]:
     """Choose `quota` images per class whose running feature mean follows the class mean (iCaRL, Algorithm 4).
 
     With phi the L2-normalised features of a class, mu their mean and w = mu: pick argmax <w, phi>; a new pick takes the
     next rank; w += mu - phi[pick] either way; until `quota` picks or 1,000 rounds. Classes too stubborn for that are
-    filled with their unpicked images nearest to mu. All classes advance together.
+    filled with their unpicked images nearest to mu. All classes advance together. A class with fewer images than
+    `quota` gives all it has.
 
-    features [N, D], labels [N] -> index of the exemplars [C * quota], sorted by class and rank, and their ranks.
+    features [N, D], labels [N] -> index of the exemplars [C * quota at most], sorted by class and rank; their ranks.
     """
     labels = labels.to(features.device)
-    classes, counts = labels.unique(return_counts=True)
-    assert quota <= int(counts.min()), "the budget was checked against the smallest class"
+    counts = labels.unique(return_counts=True)[1]
     positions = labels.sort(stable=True).indices
     longest = int(counts.max())
     first = counts.cumsum(0) - counts
@@ -119,14 +142,16 @@ def herd(features: Tensor, labels: Tensor, quota: int) -> tuple[Tensor, Tensor]:
     padded = positions[(first[:, None] + column).clamp(max=len(labels) - 1)]
     phi = F.normalize(features.float(), dim=1)[padded] * real[..., None]
     mean = phi.sum(1) / counts[:, None]
-    rank = _herding_ranks(phi, mean, real, quota)
+    quotas = counts.clamp(max=quota)
+    rank = _herding_ranks(phi, mean, real, quotas)
     order = rank.sort(dim=1, stable=True).indices[:, :quota]
-    chosen = padded.gather(1, order).flatten().cpu()
-    return chosen, torch.arange(quota).repeat(len(classes))
+    kept = torch.arange(order.shape[1], device=features.device) < quotas[:, None]
+    ranks = torch.arange(order.shape[1]).expand(len(order), -1)[kept.cpu()]
+    return padded.gather(1, order)[kept].cpu(), ranks
 
 
-def _herding_ranks(phi: Tensor, mean: Tensor, real: Tensor, quota: int) -> Tensor:
-    """Return the rank [C, N] of each image in its class; images beyond the quota rank after it."""
+def _herding_ranks(phi: Tensor, mean: Tensor, real: Tensor, quotas: Tensor) -> Tensor:
+    """Return the rank [C, N] of each image in its class; images beyond its quota [C] rank after it."""
     unpicked = phi.shape[1] + HERDING_LIMIT
     rank = torch.full(phi.shape[:2], unpicked, device=phi.device)
     taken = torch.zeros(len(phi), dtype=torch.int64, device=phi.device)
@@ -135,11 +160,11 @@ def _herding_ranks(phi: Tensor, mean: Tensor, real: Tensor, quota: int) -> Tenso
     for round in range(HERDING_LIMIT):
         score = torch.einsum("cd,cnd->cn", target, phi).masked_fill(~real, -torch.inf)
         pick = score.argmax(1)
-        fresh = (rank[rows, pick] == unpicked) & (taken < quota)
+        fresh = (rank[rows, pick] == unpicked) & (taken < quotas)
         rank[rows, pick] = torch.where(fresh, taken, rank[rows, pick])
         taken += fresh
         target += mean - phi[rows, pick]
-        if round % 32 == 31 and bool((taken >= quota).all()):
+        if round % 32 == 31 and bool((taken >= quotas).all()):
             break
     nearness = torch.einsum("cd,cnd->cn", mean, phi).argsort(dim=1, descending=True).argsort(dim=1)
     rank = torch.where(rank == unpicked, phi.shape[1] + nearness, rank)

@@ -36,6 +36,8 @@ class State:
 
 Draw = Callable[[torch.Generator, int, Mapping[str, Tensor]], Tensor]
 """(generator, steps, the indices drawn for the streams before) -> index [steps, size]."""
+Noise = Callable[[torch.Generator, int, int], Tensor]
+"""(generator, steps, size) -> random numbers [steps, size, ...]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class Batches:
     augment: Augment
     fields: Mapping[str, Tensor] = field(default_factory=dict)
     draw: Draw | None = None
-    noise: Mapping[str, Callable[[torch.Generator, int, int], Tensor]] = field(default_factory=dict)
+    noise: Mapping[str, Noise] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from daydream.data.images import Dataset, ImageSet
 from daydream.errors import UserError, unknown
@@ -36,6 +37,11 @@ class Task:
     @property
     def num_seen(self) -> int:
         return self.num_old + self.num_new
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of the whole stream, those still to come included."""
+        return len(self.everything.class_names)
 
     @property
     def is_base(self) -> bool:
@@ -110,17 +116,21 @@ def hold_out(train: ImageSet, share: float) -> tuple[ImageSet, ImageSet]:
     if not 0 < share < 1:
         raise UserError(f"--validation {share} must lie between 0 and 1: it is a share of the training images")
     shuffled = torch.randperm(len(train), generator=generator(VALIDATION_SEED, "validation"))
-    # Rank of each image within its class, in shuffled order: the first `share` of each class is held out.
-    labels = train.labels[shuffled]
-    by_class = labels.sort(stable=True).indices
-    counts = train.counts()
-    first = counts.cumsum(0) - counts
-    rank = torch.empty_like(labels)
-    rank[by_class] = torch.arange(len(labels)) - first[labels[by_class]]
-    held = rank < (share * counts[labels]).round().clamp(min=1)
+    labels, counts = train.labels[shuffled], train.counts()
+    held = places_in_class(labels) < (share * counts[labels]).round().clamp(min=1)
     if (torch.bincount(labels[~held], minlength=len(counts))[counts > 0] == 0).any():
         raise UserError(f"--validation {share} leaves a class without training images; take a smaller share")
     return train.select(shuffled[~held].sort().values), train.select(shuffled[held].sort().values)
+
+
+def places_in_class(labels: Tensor) -> Tensor:
+    """Return for each of the labels [N] how many equal ones stand before it."""
+    by_class = labels.sort(stable=True).indices
+    counts = torch.bincount(labels)
+    first = counts.cumsum(0) - counts
+    place = torch.empty_like(labels)
+    place[by_class] = torch.arange(len(labels)) - first[labels[by_class]]
+    return place
 
 
 def arrival(images: ImageSet, order: Sequence[int]) -> ImageSet:

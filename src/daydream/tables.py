@@ -102,7 +102,10 @@ def comparison_table(results: Sequence[tuple[str, dict[str, Any], Path]]) -> Tab
 
 def look_table(found: Mapping[str, Any]) -> RenderableType:
     """Show what `daydream look` measured, a line per class and one over all."""
-    heads = ("class", "distance to real mean", "spread", "of exemplars", "of real data", "classified as its class")
+    heads = (
+        "class", "distance to real mean", "spread", "of exemplars", "of real data", "classified as its class",
+        "nearest to its class",
+    )  # fmt: skip
     table = Table(*heads)
     for name, row in found["classes"].items():
         table.add_row(name, *look_cells(row))
@@ -118,7 +121,8 @@ def look_table(found: Mapping[str, Any]) -> RenderableType:
 
 def look_cells(row: Mapping[str, float]) -> list[str]:
     keys = ("distance", "spread", "exemplar_spread", "real_spread")
-    return [*(number(row[key], 3) for key in keys), f"{number(row['accuracy'], 1)} %"]
+    shares = (f"{number(row[key], 1)} %" if key in row else "–" for key in ("accuracy", "nearest"))
+    return [*(number(row[key], 3) for key in keys), *shares]
 
 
 def command_of(config: dict[str, Any]) -> str:

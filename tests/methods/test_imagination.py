@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from stages_driven import Notes, snapshot
 from tiny_runs import TINY_DATA, TINY_RECIPE, TINY_RUN, Watch, tiny_experiment, without_times
 from torch import Tensor, nn
 
 from daydream import runs
 from daydream.cli import main
 from daydream.config import make_config
-from daydream.engine import Engine, EpochReport, Interrupted, Partial
+from daydream.engine import Engine, Interrupted
 from daydream.engine.feed import Feed
 from daydream.errors import UserError
 from daydream.experiment import Experiment, frozen_networks
@@ -32,24 +33,6 @@ from daydream.stage import Batch, Stage, State
 
 BASE, STEPS, SEED = 2, 2, 1
 """Of the tiny run: 2 base classes and 2 increments of 2."""
-
-
-class Notes:
-    """A watcher that keeps the epochs' losses and never stops."""
-
-    def __init__(self) -> None:
-        self.epochs: list[Mapping[str, float]] = []
-
-    def epoch(self, report: EpochReport) -> None:
-        self.epochs.append(report.losses)
-
-    def stop_asked(self) -> bool:
-        return False
-
-    def wants_checkpoint(self, epoch: int) -> bool:
-        return False
-
-    def checkpoint(self, partial: Partial) -> None: ...
 
 
 def drive(experiment: Experiment, state: State, task: int, place: int, stage: Stage) -> Notes:
@@ -67,10 +50,6 @@ def after_base(experiment: Experiment, generators: bool = True) -> State:
     for place, stage in enumerate(stages if generators else stages[:2]):
         drive(experiment, state, 0, place, stage)
     return state
-
-
-def snapshot(net: nn.Module) -> dict[str, Tensor]:
-    return {name: values.clone() for name, values in net.state_dict().items()}
 
 
 def equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
@@ -155,9 +134,10 @@ def test_quality_of_the_generators(finished: RunFolder) -> None:
     assert [(row["task"], row["stage"]) for row in reports] == [(task, "imagine") for task in range(STEPS)]
     for row in reports:
         numbers = {k: v for k, v in row.items() if k not in ("kind", "task", "stage")}
-        assert set(numbers) == {"distance", "spread", "real_spread", "exemplar_spread", "accuracy"}
+        assert set(numbers) == {"distance", "spread", "real_spread", "exemplar_spread", "accuracy", "nearest"}
         assert all(math.isfinite(value) for value in numbers.values())
         assert 0 <= numbers.pop("accuracy") <= 100
+        assert 0 <= numbers.pop("nearest") <= 100
         assert all(0 <= value <= 2 for value in numbers.values())  # normalised features, and means of them
 
 
@@ -232,7 +212,7 @@ def test_terms_of_a_generator(form: str, base: State) -> None:
     feed = Feed(stage, state, (0, 2), SEED)
     feed.load(0)
     batch = feed.read(torch.tensor([0]))
-    contrast, decouple = FORMS[form]
+    contrast, decouple, *_ = FORMS[form]
     with torch.no_grad():
         terms = stage.losses(state, batch)
         exemplars, pile, real = (net.lower(batch[name].images) for name in ("exemplars", "pile", "real"))
@@ -269,14 +249,16 @@ def test_the_cycle_leaves_the_generators_statistics_alone(base: State) -> None:
     assert not equal(*weights)
 
 
+@pytest.mark.parametrize(("form", "lr"), [("pooled", 0.1), ("paper", 0.01)])
 @pytest.mark.parametrize(("classes", "scale"), [(2, 1.0), (6, 1.0), (50, 50 / 6)])
-def test_all_classes_at_once_step_as_six_at_a_time(experiment: Experiment, classes: int, scale: float) -> None:
+def test_all_classes_at_once_step_as_six_at_a_time(classes: int, scale: float, form: str, lr: float) -> None:
+    experiment = tiny_experiment("imagine", imagination={"generator_form": form})
     task = replace(experiment.stream.task(0), num_new=classes)
     assert experiment.imagination is not None
     carried = copy.copy(experiment.imagination)
     carried.pile = carried.pile.select(torch.arange(classes * UNLABELLED) % len(carried.pile))
     optimizer = carried.generators(task).optimizer
-    assert optimizer.lr == pytest.approx(0.1 * scale)
+    assert optimizer.lr == pytest.approx(lr * scale)
     assert optimizer.weight_decay == pytest.approx(5e-4 / scale)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from daydream.nets.heads import HEADS, CosineHead, Head, LinearHead, ProxyHead, imprint
+from daydream.nets.heads import HEADS, CosineHead, Head, LinearHead, ProxyHead, ScaledProxyHead, imprint
 
 
 def grown(kind: type[Head], dim: int = 5, sizes: tuple[int, ...] = (3, 2)) -> Head:
@@ -46,6 +46,16 @@ def test_a_linear_head_starts_without_bias() -> None:
     assert torch.equal(torch.cat(list(head.biases)), torch.zeros(5, dtype=torch.float64))
 
 
+def test_rescaling_a_block_changes_its_scores_alone() -> None:
+    head = grown(LinearHead)
+    assert isinstance(head, LinearHead)
+    for bias in head.biases:
+        torch.nn.init.normal_(bias)
+    before = head(features()).detach()
+    head.rescale(-1, torch.tensor(0.7).double(), torch.tensor(-1.5).double())
+    torch.testing.assert_close(head(features()), torch.cat([before[:, :3], 0.7 * before[:, 3:] - 1.5], dim=1))
+
+
 def test_cosine_scores() -> None:
     head = grown(CosineHead)
     assert isinstance(head, CosineHead)
@@ -57,8 +67,12 @@ def test_cosine_scores() -> None:
     torch.testing.assert_close(head(features()), 2.5 * cosines)
 
 
-def test_proxy_scores() -> None:
-    head = grown(ProxyHead)
+@pytest.mark.parametrize(("kind", "a", "eta"), [(ProxyHead, 3, 1.0), (ScaledProxyHead, 1, 2.5)])
+def test_proxy_scores(kind: type[Head], a: float, eta: float) -> None:
+    head = grown(kind)
+    if isinstance(head, ScaledProxyHead):
+        assert head.scale.item() == 1.0
+        head.scale.data.fill_(eta)
     rows = []
     for z in features().tolist():
         length = math.sqrt(dot(z, z))
@@ -68,10 +82,10 @@ def test_proxy_scores() -> None:
                 similarities = []
                 for w in proxies:
                     norm = math.sqrt(dot(w, w))
-                    distance = sum((3 * a / length - 3 * b / norm) ** 2 for a, b in zip(z, w, strict=True))
+                    distance = sum((a * x / length - a * y / norm) ** 2 for x, y in zip(z, w, strict=True))
                     similarities.append(-distance)
                 weights = [math.exp(s) for s in similarities]
-                scores.append(sum(e / sum(weights) * s for e, s in zip(weights, similarities, strict=True)))
+                scores.append(eta * sum(e / sum(weights) * s for e, s in zip(weights, similarities, strict=True)))
         rows.append(scores)
     assert head.weights[0].shape == (3, 10, 5)
     torch.testing.assert_close(head(features()), torch.tensor(rows, dtype=torch.float64))

@@ -17,6 +17,11 @@ METHODS: dict[str, tuple[str, str]] = {
     ),
     "replay": ("daydream.methods.replay:Replay", "exemplars, feature distillation, proxies: the paper's Baseline"),
     "imagine": ("daydream.methods.replay:Imagine", "replay and imagined counterparts: the paper's method"),
+    "mixup": ("daydream.methods.replay:Mixup", "replay and pixel mixtures of exemplars and unlabelled images"),
+    "icarl": ("daydream.methods.icarl:ICaRL", "sigmoid outputs, binary cross-entropy with the old network's answers"),
+    "bic": ("daydream.methods.bic:BiC", "distillation, then two numbers that correct the bias towards new classes"),
+    "ucir": ("daydream.methods.ucir:UCIR", "cosine head, features held to the old ones, a margin for old classes"),
+    "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }
 

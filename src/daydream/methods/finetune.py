@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from daydream import rng
-from daydream.methods.method import Method, TrainingSettings, network
-from daydream.stage import Stage, State
+from daydream.methods.method import Method, TrainingSettings
+from daydream.stage import Stage
 from daydream.stream import Task
 
 
@@ -24,9 +23,5 @@ class Finetune(Method[FinetuneSettings]):
     def stages(self, task: Task) -> list[Stage]:
         if task.is_base:
             return [self.classify(task, task.train, self.settings.base_epochs)]
-
-        def grow(state: State) -> None:
-            with rng.seeded(self.setup.seed, "init", task.index):
-                network(state).head.grow(task.num_new)
-
-        return [replace(self.classify(task, task.train, self.settings.epochs), begin=grow, shared_as=None)]
+        train = self.classify(task, task.train, self.settings.epochs)
+        return [replace(train, begin=lambda state: self.grow(state, task), shared_as=None)]

@@ -9,9 +9,10 @@ Shapes: G classes; E exemplars, U unlabelled and E x U real images of a class in
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,14 +28,26 @@ from daydream.methods.method import Method, memory_names, network
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import Network, in_mode
 from daydream.settings import require, setting
-from daydream.stage import SGD, Batch, Batches, Draw, Group, Stage, State
+from daydream.stage import SGD, Batch, Batches, Draw, Group, Noise, Samples, Stage, State
 from daydream.stream import Task
 
 EXEMPLARS, UNLABELLED = 4, 5  # of a class in an update (released code)
 CLASSES = 6  # in an update of the released code, at most: its losses are means over them, ours over all new classes
+
+
+class Form(NamedTuple):
+    """A form of the generators' losses: the two losses, and the trade-offs that belong to it."""
+
+    contrast: Callable[[Tensor, Tensor], Tensor]
+    decouple: Callable[[Tensor, Tensor], Tensor]
+    decoupling: float
+    lr: float
+
+
 FORMS = {
-    "paper": (loss.semantic_contrast, loss.semantic_decoupling),
-    "pooled": (loss.pooled_contrast, loss.pooled_decoupling),
+    # The paper prints no trade-offs: these were searched on held-out images (docs/results.md).
+    "paper": Form(loss.semantic_contrast, loss.semantic_decoupling, decoupling=0.01, lr=0.01),
+    "pooled": Form(loss.pooled_contrast, loss.pooled_decoupling, decoupling=2.0, lr=0.1),  # released code
 }
 
 
@@ -46,17 +59,24 @@ class ImaginationSettings:
     counterparts: int = setting(2, "imagined counterparts per exemplar in a batch, n; 0 is the method without (paper)")
     generator_depth: int = setting(2, "residual blocks of a generator, d (paper, section 4.4)")
     generator_width: int | None = setting(None, "channels inside a generator; by default 128, or all if fewer")
-    generator_form: Literal["pooled", "paper"] = setting("pooled", "losses as in the released code, or as printed")
+    generator_form: Literal["paper", "pooled"] = setting("paper", "losses as printed, or as in the released code")
     generator_losses: Literal["ce", "sc", "sc+sdc", "sc+sdc+cyc"] = setting(
         "sc+sdc+cyc", "which losses train a generator beside cross-entropy (the rows of the paper's ablation)"
     )
-    decoupling: float = setting(2.0, "weight of the decoupling losses, lambda (released code)")
+    decoupling: float | None = setting(
+        None, "weight of the decoupling losses, lambda; by default 0.01 (paper; searched) or 2 (pooled; released code)"
+    )
     cycle: float = setting(0.3, "weight of the cycle losses, lambda_cyc (released code)")
     generator_epochs: int = setting(40, "epochs of generator training, of 25 updates (released code)")
     generator_updates: int = setting(25, "updates in an epoch of generator training (released code)")
-    generator_lr: float = setting(0.1, "learning rate, x0.1 after 1/2, 3/4 and 7/8 of the epochs (released code)")
+    generator_lr: float | None = setting(
+        None,
+        "learning rate, x0.1 after 1/2, 3/4 and 7/8 of the epochs; by default 0.01 (paper; searched) or 0.1 (pooled; "
+        "released code)",
+    )
     mining: Literal["entropy", "uniform"] = setting("entropy", "which unlabelled images: most certain ones, or any")
     imagined_weight: float = setting(1.0, "weight of the counterparts' cross-entropy in the mean over all samples")
+    mixup_alpha: float = setting(1.0, "alpha of --method mixup: the exemplar's share is drawn from Beta(alpha, alpha)")
     pile_labels: float = setting(
         0.0, "weight of the pile's cross-entropy on predicted classes in the mean over all samples"
     )
@@ -66,16 +86,22 @@ class ImaginationSettings:
 
     def __post_init__(self) -> None:
         for name in ("counterparts", "decoupling", "cycle", "imagined_weight", "pile_labels", "pile_distillation"):
-            require(getattr(self, name) >= 0, f"--{name.replace('_', '-')} {getattr(self, name)} must not be negative")
+            value = getattr(self, name)
+            require(value is None or value >= 0, f"--{name.replace('_', '-')} {value} must not be negative")
         for name in ("generator_depth", "generator_epochs", "generator_updates"):
             require(getattr(self, name) >= 1, f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
         width = self.generator_width
         require(width is None or width >= 1, f"--generator-width {width} must be at least 1")
-        require(self.generator_lr > 0, f"--generator-lr {self.generator_lr} must be above 0")
+        lr = self.generator_lr
+        require(lr is None or lr > 0, f"--generator-lr {lr} must be above 0")
+        require(self.mixup_alpha > 0, f"--mixup-alpha {self.mixup_alpha} must be above 0")
 
 
 class Imagination:
     """Adds a generator stage to each task, and counterparts to the stages that replay exemplars."""
+
+    noise: Mapping[str, Noise] = MappingProxyType({})
+    """Random numbers that come with each unlabelled image."""
 
     def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
         self.settings, self.method, self.setup, self.pile = settings, method, method.setup, pile
@@ -83,13 +109,18 @@ class Imagination:
     def stages(self, task: Task, stages: Sequence[Stage]) -> list[Stage]:
         """Return a method's stages of a task with imagination in them."""
         carried = [self.replayed(task, stage) if stage.exemplars else stage for stage in stages]
-        return carried if task.is_last else [*carried, self.generators(task)]
+        return carried if task.is_last else [*carried, self.closing(task)]
+
+    def closing(self, task: Task) -> Stage:
+        """Return the stage that ends a task which another follows."""
+        return self.generators(task)
 
     def generators(self, task: Task) -> Stage:
         """Return the stage that trains the generators of a task's new classes, backbone and head frozen."""
         settings, augment, groups = self.settings, self.setup.augment, task.num_new
         real = EXEMPLARS * UNLABELLED
-        contrast, decouple = FORMS[settings.generator_form]
+        form = FORMS[settings.generator_form]
+        decoupling = form.decoupling if settings.decoupling is None else settings.decoupling
         kinds = settings.generator_losses.split("+")
         at_least = max(groups * UNLABELLED, 2)
         if len(self.pile) < at_least:  # said before the task trains, not after
@@ -143,14 +174,14 @@ class Imagination:
             labels = batch["real"].labels
             terms = {"ce": self.method.classification(state, net.upper(flat), labels)}
             if "sc" in kinds:
-                terms["sc"] = contrast(flat, h_k)
+                terms["sc"] = form.contrast(flat, h_k)
             if "sdc" in kinds:
-                terms["sdc"] = settings.decoupling * decouple(flat, u.flatten(0, 1))
+                terms["sdc"] = decoupling * form.decouple(flat, u.flatten(0, 1))
             if "cyc" in kinds:
                 # Counterparts are made of exemplars and unlabelled maps: only those may set the running statistics.
                 again = bank(mixed, m, track=False).flatten(0, 1)
-                terms["sc_cyc"] = settings.cycle * contrast(again, flat)
-                terms["sdc_cyc"] = settings.cycle * settings.decoupling * decouple(again, m.flatten(0, 1))
+                terms["sc_cyc"] = settings.cycle * form.contrast(again, flat)
+                terms["sdc_cyc"] = settings.cycle * decoupling * form.decouple(again, m.flatten(0, 1))
             return terms
 
         def finish(state: State) -> None:
@@ -168,7 +199,7 @@ class Imagination:
             streams=streams,
             losses=losses,
             # The losses are means over all classes here, over those of one update there.
-            optimizer=SGD(lr=settings.generator_lr * together, weight_decay=5e-4 / together),
+            optimizer=SGD(lr=(settings.generator_lr or form.lr) * together, weight_decay=5e-4 / together),
             schedule=schedules.step_down([epochs // 2, epochs * 3 // 4, epochs * 7 // 8]),
             train_mode=frozenset({"new_generators"}),
             begin=begin,
@@ -190,7 +221,8 @@ class Imagination:
             def draw(generator: torch.Generator, steps: int, before: Mapping[str, Tensor]) -> Tensor:
                 return mining.draw_other_class(generator, mined, labels[before[name]].repeat_interleave(count, dim=1))
 
-            pile = Batches(images=self.mined(state), size=count * old.size, augment=old.augment, draw=draw)
+            size = count * old.size
+            pile = Batches(images=self.mined(state), size=size, augment=old.augment, draw=draw, noise=self.noise)
             return {**given, "pile": pile}
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
@@ -198,7 +230,7 @@ class Imagination:
             net, old, pile = network(state), batch[name], batch["pile"]
             # Imagined and unlabelled features must not enter the statistics that real images are judged with.
             with in_mode(net, training=False):
-                z = net.upper(self.imagine(state, net, old.images, old.labels, pile.images))
+                z = self.features(state, net, old, pile)
                 terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
                 terms |= self.pile_terms(state, net, pile.images, pile.labels, distill)
             # Cross-entropies are one mean over all samples.
@@ -210,6 +242,11 @@ class Imagination:
             return terms
 
         return replace(stage, streams=streams, losses=losses)
+
+    def features(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Tensor:
+        """Return the features [B * n, D] of counterparts of exemplars [B], from a pile [B * n]."""
+        z: Tensor = net.upper(self.imagine(state, net, exemplars.images, exemplars.labels, pile.images))
+        return z
 
     def imagine(self, state: State, net: Network, exemplars: Tensor, labels: Tensor, pile: Tensor) -> Tensor:
         """Return counterparts [B * n, c, h, w] of exemplars [B, ...] of classes `labels`, from a pile [B * n, ...]."""

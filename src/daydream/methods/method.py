@@ -3,9 +3,10 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 
+import torch
 from torch import Tensor
 
 from daydream import rng, schedules
@@ -15,10 +16,11 @@ from daydream.data.images import ImageSet
 from daydream.inference import over_images
 from daydream.losses import cross_entropy
 from daydream.memory import Budget
-from daydream.nets.network import Network
+from daydream.nets.heads import imprint
+from daydream.nets.network import Network, mean_weight_norm
 from daydream.nets.resnet import parameter_count
 from daydream.settings import require, setting
-from daydream.stage import SGD, Batch, Batches, Group, Stage, State
+from daydream.stage import SGD, Batch, Batches, Group, Schedule, Stage, State
 from daydream.stream import Stream, Task
 
 
@@ -53,16 +55,38 @@ class TrainingSettings:
     momentum: float = setting(0.9, "momentum of SGD (released configuration)")
     weight_decay: float = setting(5e-4, "weight decay (released configuration)")
     batch_size: int = setting(128, "images in a step (released configuration)")
-    clamp: float = setting(5.0, "clamp every gradient entry to plus or minus this (released code)")
+    clamp: float | None = setting(5.0, "clamp every gradient entry to plus or minus this (released code)")
 
     def __post_init__(self) -> None:
         for name in ("base_epochs", "epochs", "batch_size"):
             require(getattr(self, name) >= 1, f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
         require(self.lr > 0, f"--lr {self.lr} must be above 0")
-        require(self.clamp > 0, f"--clamp {self.clamp} must be above 0")
+        require(self.clamp is None or self.clamp > 0, f"--clamp {self.clamp} must be above 0")
 
     def sgd(self) -> SGD:
         return SGD(lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsalSettings(TrainingSettings):
+    """The recipe of a method whose batches hold new images and exemplars."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.batch_size >= 2, "--batch-size must be at least 2: a batch holds new images and exemplars")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebalancingSettings(RehearsalSettings):
+    """The recipe of a method that then fits its class weights to the memory."""
+
+    finetune_epochs: int = setting(20, "epochs in which the class weights are fitted to the memory (released code)")
+    finetune_lr: float = setting(0.05, "learning rate of that fine-tuning, constant (released code)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.finetune_epochs >= 1, f"--finetune-epochs {self.finetune_epochs} must be at least 1")
+        require(self.finetune_lr > 0, f"--finetune-lr {self.finetune_lr} must be above 0")
 
 
 S = TypeVar("S", bound=TrainingSettings)
@@ -76,13 +100,16 @@ class Method(ABC, Generic[S]):
     """Builders of the networks this method keeps in its state, by class name."""
     keeps_exemplars: ClassVar[bool] = True
     """Whether it needs a memory (and so cannot run with --memory 0)."""
-    reports: ClassVar[Literal["cnn", "nme"]] = "nme"
+    reports: Literal["cnn", "nme"] = "nme"
     """The accuracy its paper reports."""
-    head: ClassVar[str] = "proxy"
+    head: str = "proxy"
+    recipe: str = "cross-entropy"
+    """Loss and schedule of its base task in words, to be changed with `classification` and `schedule`: runs share a
+    base task only where these words and the settings agree."""
     replays: ClassVar[bool] = False
     """Whether a stage of it names a stream of exemplars, which imagination can add counterparts to."""
-    imagines: ClassVar[bool] = False
-    """Whether it carries generators without being asked (`--imagine`)."""
+    imagines: ClassVar[Literal["", "generators", "pixels"]] = ""
+    """How it makes counterparts without being asked (`--imagine`), if it does."""
 
     def __init__(self, settings: S, setup: Setup) -> None:
         self.settings = settings
@@ -96,6 +123,13 @@ class Method(ABC, Generic[S]):
         """Return the stream this method is to see; only an upper bound changes it."""
         return stream
 
+    def check(self, stream: Stream) -> None:
+        """Raise the user's mistake if stream and memory do not fit this method; called before anything is written."""
+
+    def schedule(self, epoch: int, epochs: int) -> float:
+        """Return the factor on the learning rate in an epoch: along a cosine."""
+        return schedules.cosine(epoch, epochs)
+
     def predict(self, state: State, images: Tensor) -> Prediction:
         """Judge prepared images [B, 3, h, w]."""
         net = network(state)
@@ -108,8 +142,12 @@ class Method(ABC, Generic[S]):
         return parameter_count(net) - parameter_count(net.head), parameter_count(net.head)
 
     def classification(self, state: State, z: Tensor, labels: Tensor) -> Tensor:
-        """Return the method's classification loss on features [B, D]: what trains counterparts and their generators."""
+        """Return the method's classification loss on features [B, D], of images as of counterparts."""
         return cross_entropy(network(state).head(z), labels)
+
+    def terms(self, task: Task, state: State, images: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+        """Return the named losses of an increment on new images and exemplars alike."""
+        return {"ce": self.classification(state, network(state).features(images), labels)}
 
     # Pieces that methods share.
 
@@ -123,7 +161,7 @@ class Method(ABC, Generic[S]):
         return over_images(lambda x: (self.predict(state, x).features,), images, self.setup.prepare)[0]
 
     def classify(self, task: Task, images: ImageSet, epochs: int) -> Stage:
-        """Return the stage that trains a fresh network on images by cross-entropy: the base task's."""
+        """Return the stage that trains a fresh network on images by the classification loss: the base task's."""
         settings = self.settings
 
         def begin(state: State) -> None:
@@ -133,7 +171,8 @@ class Method(ABC, Generic[S]):
             return {"new": Batches(images=images, size=settings.batch_size, augment=self.setup.augment)}
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
-            return {"ce": cross_entropy(network(state)(batch["new"].images), batch["new"].labels)}
+            z = network(state).features(batch["new"].images)
+            return {"ce": self.classification(state, z, batch["new"].labels)}
 
         recipe = {
             k: v for k, v in asdict(settings).items() if k in TrainingSettings.__dataclass_fields__ and k != "epochs"
@@ -146,11 +185,86 @@ class Method(ABC, Generic[S]):
             streams=streams,
             losses=losses,
             optimizer=settings.sgd(),
-            schedule=schedules.cosine,
+            schedule=self.schedule,
             clamp=settings.clamp,
             train_mode=frozenset({"net"}),
             begin=begin,
-            shared_as={"recipe": "cross-entropy", "head": self.head, **recipe, "base_epochs": epochs},
+            shared_as={"recipe": self.recipe, "head": self.head, **recipe, "base_epochs": epochs},
+        )
+
+    def grow(self, state: State, task: Task, imprinted: bool = False) -> None:
+        """Add the new classes to the head, with fresh weights or with weights imprinted from their images' features."""
+        head = network(state).head
+        if imprinted:
+            features = self.features(state, task.train)
+            seed = rng.derive(self.setup.seed, "k-means", task.index) % 2**31
+            head.grow(task.num_new, imprint(features, task.train.labels, head.vectors, mean_weight_norm(head), seed))
+        else:
+            with rng.seeded(self.setup.seed, "init", task.index):
+                head.grow(task.num_new)
+
+    def rehearse(
+        self,
+        task: Task,
+        images: ImageSet,
+        *,
+        imprinted: bool = False,
+        ranks: Tensor | None = None,
+        new_share: float | None = None,
+    ) -> Stage:
+        """Return the stage that trains the grown network on new images and exemplars by the method's terms.
+
+        Its streams are `new` and `old`, in each batch in the proportion of the data or with a share of new images. It
+        begins by keeping the network as it was, as `old`, and growing the head. `ranks` limits the exemplars to those
+        of some herding ranks. A method replaces what its paper does otherwise.
+        """
+        size, augment = self.settings.batch_size, self.setup.augment
+        held = self.setup.budget.held(task.num_old) if ranks is None else len(ranks) * task.num_old
+        num_new, num_old = split_batch(size, len(images), held, new_share)
+
+        def begin(state: State) -> None:
+            state.nets["old"] = network(state).frozen_copy()
+            self.grow(state, task, imprinted)
+
+        def streams(state: State) -> Mapping[str, Batches]:
+            exemplars = state.memory.as_set(memory_names(task), ranks)
+            return {
+                "new": Batches(images=images, size=num_new, augment=augment),
+                "old": Batches(images=exemplars, size=num_old, augment=augment),
+            }
+
+        return replace(
+            self.classify(task, images, self.settings.epochs),
+            steps=math.ceil(len(images) / num_new),
+            streams=streams,
+            losses=lambda state, batch: self.terms(task, state, *joined(batch, "new", "old")),
+            begin=begin,
+            exemplars="old",
+            shared_as=None,
+        )
+
+    def rebalance(self, task: Task, settings: RebalancingSettings, schedule: Schedule) -> Stage:
+        """Return the stage that fits the class weights, old and new, to the memory, which holds as many of each class.
+
+        To run after `select`. The rest of the network stays as it is, its batch-norm statistics too.
+        """
+        held = self.setup.budget.held(task.num_seen)
+        size = min(settings.batch_size, held)
+
+        def streams(state: State) -> Mapping[str, Batches]:
+            exemplars = state.memory.as_set(memory_names(task))
+            return {"memory": Batches(images=exemplars, size=size, augment=self.setup.augment)}
+
+        return Stage(
+            name="finetune",
+            epochs=settings.finetune_epochs,
+            steps=math.ceil(held / size),
+            trains=lambda state: [Group(list(network(state).head.weights))],
+            streams=streams,
+            losses=lambda state, batch: self.terms(task, state, *joined(batch, "memory")),
+            optimizer=replace(settings.sgd(), lr=settings.finetune_lr),
+            schedule=schedule,
+            clamp=settings.clamp,
         )
 
     def select(self, task: Task) -> Stage:
@@ -163,9 +277,20 @@ class Method(ABC, Generic[S]):
         return Stage(name="select", begin=begin)
 
 
+def all_but_old_classes(state: State) -> list[Group]:
+    """Name what trains where the weights of old classes are frozen."""
+    net = network(state)
+    return [Group([*net.lower.parameters(), *net.upper.parameters(), *net.head.block(-1), *net.head.shared()])]
+
+
 def network(state: State, name: str = "net") -> Network:
     """Return a network of the state as what it is."""
     return cast(Network, state.nets[name])
+
+
+def joined(batch: Batch, *streams: str) -> tuple[Tensor, Tensor]:
+    """Return the images and the labels of some streams of a batch as one, in the order named."""
+    return torch.cat([batch[name].images for name in streams]), torch.cat([batch[name].labels for name in streams])
 
 
 def split_batch(size: int, num_new: int, num_old: int, new_share: float | None = None) -> tuple[int, int]:

@@ -9,23 +9,20 @@ where the released code shuffles them together; a fixed number of each lets a st
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from daydream import rng, schedules
-from daydream.losses import cosine_distillation, cross_entropy
-from daydream.methods.method import Method, TrainingSettings, memory_names, network, split_batch
-from daydream.nets.heads import imprint
-from daydream.nets.network import mean_weight_norm
+from daydream.losses import cosine_distillation
+from daydream.methods.method import Method, RehearsalSettings, joined, network
 from daydream.settings import require, setting
-from daydream.stage import Batch, Batches, Group, Stage, State
+from daydream.stage import Batch, Group, Stage, State
 from daydream.stream import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplaySettings(TrainingSettings):
+class ReplaySettings(RehearsalSettings):
     """Settings of the replay baseline."""
 
     distillation: float = setting(1.0, "weight of the distillation, times sqrt(seen / new) (alpha_2; released code)")
@@ -39,7 +36,6 @@ class ReplaySettings(TrainingSettings):
         require(self.distillation >= 0, f"--distillation {self.distillation} must not be negative")
         share = self.new_share
         require(share is None or 0 < share < 1, f"--new-share {share} must lie between 0 and 1")
-        require(self.batch_size >= 2, "--batch-size must be at least 2: a batch holds new images and exemplars")
 
 
 class Replay(Method[ReplaySettings]):
@@ -54,59 +50,35 @@ class Replay(Method[ReplaySettings]):
 
     def increment(self, task: Task) -> Stage:
         """Return the stage that learns new classes beside the exemplars of the old ones."""
-        settings, augment = self.settings, self.setup.augment
-        held = self.setup.budget.held(task.num_old)
-        num_new, num_old = split_batch(settings.batch_size, len(task.train), held, settings.new_share)
+        settings = self.settings
         strength = settings.distillation * math.sqrt(task.num_seen / task.num_new)
-
-        def begin(state: State) -> None:
-            net = network(state)
-            state.nets["old"] = net.frozen_copy()
-            features = self.features(state, task.train)
-            seed = rng.derive(self.setup.seed, "k-means", task.index) % 2**31
-            head = net.head
-            head.grow(task.num_new, imprint(features, task.train.labels, head.vectors, mean_weight_norm(head), seed))
 
         def trains(state: State) -> Sequence[Group]:
             net = network(state)
             new = [*net.upper.parameters(), *net.head.block(-1)]
             return [Group(list(net.lower.parameters()), factor=settings.lower_lr), Group(new)]
 
-        def streams(state: State) -> Mapping[str, Batches]:
-            exemplars = state.memory.as_set(memory_names(task))
-            return {
-                "new": Batches(images=task.train, size=num_new, augment=augment),
-                "old": Batches(images=exemplars, size=num_old, augment=augment),
-            }
-
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
-            new, old = batch["new"], batch["old"]
-            net = network(state)
-            z = net.features(torch.cat([new.images, old.images]))
+            images, labels = joined(batch, "new", "old")
+            z = network(state).features(images)
             with torch.no_grad():
-                z_old = network(state, "old").features(old.images)
+                z_old = network(state, "old").features(batch["old"].images)
             return {
-                "ce": cross_entropy(net.head(z), torch.cat([new.labels, old.labels])),
-                "distill": strength * cosine_distillation(z[num_new:], z_old),
+                "ce": self.classification(state, z, labels),
+                "distill": strength * cosine_distillation(z[-len(z_old) :], z_old),
             }
 
-        return Stage(
-            name="train",
-            epochs=settings.epochs,
-            steps=math.ceil(len(task.train) / num_new),
-            trains=trains,
-            streams=streams,
-            losses=losses,
-            optimizer=settings.sgd(),
-            schedule=schedules.cosine,
-            clamp=settings.clamp,
-            train_mode=frozenset({"net"}),
-            begin=begin,
-            exemplars="old",
-        )
+        stage = self.rehearse(task, task.train, imprinted=True, new_share=settings.new_share)
+        return replace(stage, trains=trains, losses=losses)
 
 
 class Imagine(Replay):
     """Replay and imagination: the paper's method. See `imagination.py`, which adds the generators."""
 
-    imagines = True
+    imagines = "generators"
+
+
+class Mixup(Replay):
+    """Replay and pixel mixtures in place of imagined counterparts. See `mixup.py`, which adds them."""
+
+    imagines = "pixels"

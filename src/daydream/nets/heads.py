@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 PROXIES = 10  # per class: PODNet section 3.2, and the paper's released configuration
-PROXY_SCALE = 3.0  # the paper's released configuration: scores are -9 times a squared distance
 
 
 class Head(nn.Module):
@@ -67,6 +66,12 @@ class LinearHead(Head):
     def block(self, index: int) -> list[nn.Parameter]:
         return [self.weights[index], self.biases[index]]
 
+    @torch.no_grad()
+    def rescale(self, index: int, alpha: Tensor, beta: Tensor) -> None:
+        """Turn the scores s of a block into alpha s + beta, by its weights and biases."""
+        self.weights[index].mul_(alpha)
+        self.biases[index].mul_(alpha).add_(beta)
+
     def forward(self, z: Tensor) -> Tensor:
         return F.linear(z, self.weight().squeeze(1), torch.cat(list(self.biases)))
 
@@ -96,15 +101,37 @@ class ProxyHead(Head):
     """
 
     vectors = PROXIES
+    a: ClassVar[float] = 3.0
 
     def forward(self, z: Tensor) -> Tensor:
         weight = self.weight()
         cosines = F.normalize(z, dim=1) @ F.normalize(weight, dim=2).flatten(0, 1).T
-        similarity = (2 * PROXY_SCALE**2) * (cosines - 1).view(len(z), -1, self.vectors)
+        similarity: Tensor = (2 * self.a**2) * (cosines - 1).unflatten(1, (-1, self.vectors))
         return (similarity.softmax(2) * similarity).sum(2)
 
 
-HEADS: dict[str, type[Head]] = {"linear": LinearHead, "cosine": CosineHead, "proxy": ProxyHead}
+class ScaledProxyHead(ProxyHead):
+    """The same with a = 1, its scores times one learnable scale eta, 1 at the start (PODNet's CNN configuration)."""
+
+    a = 1.0
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def shared(self) -> list[nn.Parameter]:
+        return [self.scale]
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.scale * super().forward(z)
+
+
+HEADS: dict[str, type[Head]] = {
+    "linear": LinearHead,
+    "cosine": CosineHead,
+    "proxy": ProxyHead,
+    "scaled-proxy": ScaledProxyHead,
+}
 
 
 def imprint(features: Tensor, labels: Tensor, vectors: int, norm: Tensor, seed: int) -> Tensor:

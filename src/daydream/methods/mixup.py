@@ -1,0 +1,44 @@
+"""MixUp replay: imagination with its generators replaced by pixel MixUp (the row "MixUp" of the paper's Table 1).
+
+The paper defines it in one sentence: the feature generator is replaced by MixUp. What it leaves open, we settle so: a
+counterpart is x~ = mu x_m + (1 - mu) x_u with mu ~ Beta(alpha, alpha), alpha = 1, of an exemplar and of an unlabelled
+image mined as for a generator; it keeps the exemplar's label, since the other has none; it trains the whole network;
+batch norm runs in evaluation mode on it, as on any counterpart.
+
+Shapes: B exemplars in a batch, n counterparts of each.
+"""
+
+import torch
+from torch import Tensor
+
+from daydream.data.images import ImageSet
+from daydream.methods.imagination import Imagination, ImaginationSettings
+from daydream.methods.method import Method
+from daydream.nets.network import Network
+from daydream.stage import Samples, Stage, State
+from daydream.stream import Task
+
+
+class PixelMixup(Imagination):
+    """Adds pixel mixtures of exemplars and unlabelled images to the stages that replay exemplars."""
+
+    def __init__(self, settings: ImaginationSettings, method: Method, pile: ImageSet) -> None:  # type: ignore[type-arg]
+        super().__init__(settings, method, pile)
+        alpha = settings.mixup_alpha
+
+        def share(generator: torch.Generator, steps: int, size: int) -> Tensor:
+            a, b = torch._standard_gamma(torch.full((2, steps, size), alpha), generator=generator)
+            found: Tensor = a / (a + b)
+            return found
+
+        self.noise = {"share": share}
+
+    def closing(self, task: Task) -> Stage:
+        """Return the stage that mines the pile for the next task."""
+        return Stage(name="mine", begin=lambda state: self.mine(state, at_least=2))
+
+    def features(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Tensor:
+        """Return the features [B * n, D] of mixtures of exemplars [B] and a pile [B * n]."""
+        u = pile.images.unflatten(0, (len(exemplars.images), -1))
+        mu = pile.fields["share"].view(*u.shape[:2], 1, 1, 1)
+        return net.features((mu * exemplars.images[:, None] + (1 - mu) * u).flatten(0, 1))

@@ -1,0 +1,67 @@
+"""MixUp replay: what is mixed, by which shares, and that no generator is trained."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import Watch, tiny_experiment
+
+from daydream.cli import main
+from daydream.errors import UserError
+from daydream.methods.mixup import PixelMixup
+from daydream.nets.network import in_mode
+from daydream.runs import RunFolder
+from daydream.stage import Samples
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("mixup") / "run"
+    tiny_experiment("mixup").start(folder, Watch())
+    return RunFolder(folder)
+
+
+def samples(images: torch.Tensor, **fields: torch.Tensor) -> Samples:
+    nothing = torch.zeros(len(images), dtype=torch.int64)
+    return Samples(images, nothing, nothing, fields)
+
+
+def test_a_counterpart_is_a_mixture_of_its_exemplar_and_its_unlabelled_image() -> None:
+    experiment = tiny_experiment("mixup")
+    component = experiment.imagination
+    assert isinstance(component, PixelMixup)
+    net = experiment.method.new_network(experiment.stream.task(0))
+    m, u, mu = torch.randn(3, 3, 24, 24), torch.randn(6, 3, 24, 24), torch.rand(6)
+    with in_mode(net, training=False), torch.no_grad():
+        z = component.features(experiment.fresh_state(), net, samples(m), samples(u, share=mu))
+        one_by_one = [net.features((mu[i] * m[i // 2] + (1 - mu[i]) * u[i])[None]) for i in range(6)]
+    torch.testing.assert_close(z, torch.cat(one_by_one), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("alpha", "variance"), [(1.0, 1 / 12), (0.2, 1 / (4 * 1.4)), (5.0, 1 / (4 * 11))])
+def test_shares_follow_the_beta_distribution(alpha: float, variance: float) -> None:
+    experiment = tiny_experiment("mixup", imagination={"mixup_alpha": alpha})
+    assert experiment.imagination is not None
+    share = experiment.imagination.noise["share"](torch.Generator().manual_seed(1), 100, 200)
+    assert share.shape == (100, 200)
+    assert float(share.mean()) == pytest.approx(0.5, abs=0.01)
+    assert float(share.var()) == pytest.approx(variance, rel=0.03)
+
+
+def test_the_pile_is_mined_and_no_generator_trains(finished: RunFolder) -> None:
+    stages = {row["stage"] for row in finished.metrics() if row["kind"] == "epoch"}
+    assert stages == {"train"}
+    losses = [row["losses"] for row in finished.metrics() if row["kind"] == "epoch" and row["task"] > 0]
+    assert all(row["imagined"] > 0 for row in losses)
+
+
+def test_there_is_nothing_to_look_at(finished: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["look", str(finished.path), "--out", str(tmp_path / "x.png")])
+    assert stop.value.code == 2
+    assert "has no generators" in capsys.readouterr().err
+
+
+def test_alpha_must_be_positive() -> None:
+    with pytest.raises(UserError, match=r"--mixup-alpha 0\.0 must be above 0"):
+        tiny_experiment("mixup", imagination={"mixup_alpha": 0.0})
