@@ -21,8 +21,9 @@ from daydream.memory import Budget, Memory, class_means
 from daydream.methods import load_method, source_digest
 from daydream.methods.imagination import Imagination
 from daydream.methods.method import Method, Setup
+from daydream.methods.mixup import PixelMixup
 from daydream.nets.generators import GeneratorBank
-from daydream.nets.network import check_backbone
+from daydream.nets.network import check_backbone, check_image_size
 from daydream.nets.resnet import parameter_count
 from daydream.runs import RunFolder, load_checkpoint, save_checkpoint
 from daydream.settings import plain_json
@@ -84,6 +85,7 @@ class Experiment:
         if run.tensorboard:
             tensorboard.require_installed()
         self.data: Dataset = source(run.data).load(Path(run.root).expanduser() if run.root else None, config.data)
+        check_image_size(run.backbone, self.data.network_size)
         self.fingerprint = self.data.fingerprint()
         classes = len(self.data.class_names)
         order = DEFAULT_ORDERS.get(run.data, "natural") if run.order == "auto" else run.order
@@ -97,6 +99,7 @@ class Experiment:
             make_stream(self.data, class_order(order, classes), base, run.steps, run.validation)
         )
         self._check_memory(stream)
+        self.method.check(stream)
         device = self.hardware.device
         self.stream = Stream(stream.train.to(device), stream.test.to(device), stream.sizes)
         self.imagination = self._imagination()
@@ -115,7 +118,8 @@ class Experiment:
             return None
         root = Path(run.root) if run.root else None
         pile = load_pile(self.config.pile, run.data, root, self.config.data, self.data.train.image_size[0])
-        return Imagination(settings, self.method, pile.to(self.hardware.device))
+        kind = PixelMixup if self.method.imagines == "pixels" else Imagination
+        return kind(settings, self.method, pile.to(self.hardware.device))
 
     def stages(self, task: Task) -> list[Stage]:
         """Return the stages of a task: the method's, with what its components add."""

@@ -290,7 +290,7 @@ def test_lists_images_by_name(tmp_path: Path) -> None:
     for name in ("b.PNG", "a.jpeg", "c.WebP", "notes.txt", ".hidden.png", "._c.png", "d.bmp", "e.gif"):
         (tmp_path / name).touch()
     (tmp_path / "folder.png").mkdir()
-    assert [Path(path).name for path in images_in(tmp_path)] == ["a.jpeg", "b.PNG", "c.WebP", "d.bmp"]
+    assert [Path(path).name for path in images_in(tmp_path)] == ["a.jpeg", "b.PNG", "c.WebP", "d.bmp", "e.gif"]
 
 
 def test_canvas_leaves_room_for_random_crops() -> None:

@@ -20,7 +20,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "imagenet32": ("daydream.data.imagenet32", "downsampled ImageNet, the 32x32 batch files"),
     "tiny-imagenet": ("daydream.data.tiny_imagenet", "Tiny-ImageNet-200, the official folder tree, 64x64"),
     "imagenet-subset": ("daydream.data.imagenet_subset", "100 classes of an ILSVRC train/ and val/ tree, 224x224"),
-    "folder": ("daydream.data.folder", "your own images: DIR/<class>/*.{png,jpg,jpeg,webp,bmp}"),
+    "folder": ("daydream.data.folder", "your own images: DIR/<class>/*.{png,jpg,jpeg,webp,bmp,gif}"),
 }
 
 

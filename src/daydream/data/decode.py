@@ -19,7 +19,7 @@ VERSION = 1
 """Raise when the pixels that `decode` returns change: cached sets are then made anew."""
 RESIDENT_GIB = 24.0
 """A set whose decoded pixels take at most this much is held in memory; $DAYDREAM_RESIDENT_GB overrides it."""
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"})
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 """What Pillow may take a file for, whatever its name says; a GIF called .jpg is common."""
 
@@ -64,11 +64,16 @@ def decode(path: str, canvas: int) -> NDArray[np.uint8]:
     """Return the image as [3, canvas, canvas]: upright, RGB, short side scaled to `canvas`, centre kept."""
     with Image.open(path, formats=FORMATS) as file:
         file.draft(None, (canvas, canvas))  # a large JPEG is decoded at a fraction of its size, never below the canvas
-        image = _rgb(ImageOps.exif_transpose(file))
+        return square(file, canvas)
+
+
+def square(picture: Image.Image, canvas: int) -> NDArray[np.uint8]:
+    """Return an opened picture as `decode` returns a file."""
+    image = _rgb(ImageOps.exif_transpose(picture))
     (width, height), side = image.size, min(image.size)
     left, top = (width - side) // 2, (height - side) // 2
-    square = image.resize((canvas, canvas), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
-    return np.asarray(square).transpose(2, 0, 1)
+    scaled = image.resize((canvas, canvas), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+    return np.asarray(scaled).transpose(2, 0, 1)
 
 
 def decode_group(paths: Sequence[str], canvas: int) -> Decoding:

@@ -21,7 +21,7 @@ from daydream.errors import UserError
 from daydream.settings import require, setting
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-WHERE = "a folder with one sub-folder of images (png, jpg, jpeg, webp, bmp) per class"
+WHERE = "a folder with one sub-folder of images (png, jpg, jpeg, webp, bmp, gif) per class"
 LARGE = 96
 """Images larger than this are augmented as ImageNet's are: by crops of random size."""
 
@@ -51,14 +51,16 @@ def load(root: Path | None, settings: Settings) -> Dataset:
     """Return the classes found in `root`, with their test images."""
     top = required_root(root, "folder", WHERE)
     train_folder, test_folder = _trees(top, settings)
-    names = _class_names(train_folder)
+    names = class_names_in(train_folder)
     if test_folder is None:
-        train, test = _split(_read(train_folder, "folder", names, settings), settings.test_share, train_folder)
+        train, test = _split(
+            read_classes(train_folder, "folder", names, settings.canvas), settings.test_share, train_folder
+        )
         note = f"test images: a share of {settings.test_share} of each class"
     else:
-        _same_classes(names, _class_names(test_folder), train_folder, test_folder)
-        train = _read(train_folder, "folder-train", names, settings)
-        test = _read(test_folder, "folder-test", names, settings)
+        _same_classes(names, class_names_in(test_folder), train_folder, test_folder)
+        train = read_classes(train_folder, "folder-train", names, settings.canvas)
+        test = read_classes(test_folder, "folder-test", names, settings.canvas)
         note = f"test images: {test_folder}"
     crop = settings.image_size
     return Dataset("folder", train, test, MEAN, STD, augmentation=settings.augmentation, note=note, crop=crop)
@@ -67,14 +69,14 @@ def load(root: Path | None, settings: Settings) -> Dataset:
 def unlabeled(root: Path | None, settings: Settings) -> ImageSet:
     """Return every image under a folder, nested or not, as one class."""
     top = required_root(root, "folder", "a folder of images, nested or not")
-    paths = list(_nested(top))
+    paths = list(nested_images(top))
     pixels, kept = open_readable("folder-pile", top, paths, settings.canvas)
     if not kept:
         raise UserError(f"--root {top} holds no readable image for the unlabelled pile; found {found(top)}")
     return ImageSet(pixels, torch.zeros(len(kept), dtype=torch.int64), ("unlabelled",))
 
 
-def _nested(top: Path) -> Iterator[str]:
+def nested_images(top: Path) -> Iterator[str]:
     """Yield the images of a folder and of its visible sub-folders, by name."""
     for folder, names, _ in os.walk(top):
         names[:] = sorted(name for name in names if not name.startswith("."))
@@ -96,7 +98,8 @@ def _trees(top: Path, settings: Settings) -> tuple[Path, Path | None]:
     raise UserError(f"--test-folder is '{settings.test_folder}', which is no folder here or in {top}")
 
 
-def _class_names(folder: Path) -> list[str]:
+def class_names_in(folder: Path) -> list[str]:
+    """Return the names of the class folders in a folder, sorted; having none is the user's mistake."""
     names = folders_in(folder) if folder.is_dir() else []
     if not names:
         raise UserError(f"{folder} has no folder per class: expected {WHERE}; found {found(folder)}")
@@ -109,10 +112,11 @@ def _same_classes(train: list[str], test: list[str], train_folder: Path, test_fo
         raise UserError(f"class '{name}' is in {here} but not in {there}; both need the same classes")
 
 
-def _read(folder: Path, label: str, names: list[str], settings: Settings) -> ImageSet:
+def read_classes(folder: Path, label: str, names: list[str], canvas: int) -> ImageSet:
+    """Return the readable images of the classes of a folder; a class without any is the user's mistake."""
     files = [images_in(folder / name) for name in names]
     paths = [path for images in files for path in images]
-    pixels, kept = open_readable(label, folder, paths, settings.canvas)
+    pixels, kept = open_readable(label, folder, paths, canvas)
     labels = torch.repeat_interleave(torch.tensor([len(images) for images in files]))[kept]
     images = ImageSet(pixels, labels, tuple(names))
     for name, count in zip(names, images.counts().tolist(), strict=True):

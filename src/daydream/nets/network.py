@@ -9,17 +9,31 @@ from torch import Tensor, nn
 
 from daydream.errors import UserError, unknown
 from daydream.nets.heads import HEADS, Head
-from daydream.nets.resnet import BACKBONES, pooled, to_channels_last
+from daydream.nets.resnet import BACKBONES, Backbone, pooled, to_channels_last
+from daydream.nets.timm_backbone import PREFIX, architecture, check_timm, check_timm_image_size, timm_backbone
 
 STAGES = ("stage1", "stage2", "stage3", "stage4")
 
 
 def check_backbone(backbone: str, cut: str) -> None:
     """Raise the user's mistake if there is no such backbone, or no such place to cut it."""
-    if backbone not in BACKBONES:
-        raise unknown("backbone", backbone, BACKBONES)
+    if backbone.startswith(PREFIX):
+        check_timm(backbone)
+    elif backbone not in BACKBONES:
+        raise unknown("backbone", backbone, [*BACKBONES, f"{PREFIX}NAME"])
     if cut not in STAGES[:-1]:
         raise UserError(f"--cut {cut} is not a stage to cut after; take one of {', '.join(STAGES[:-1])}")
+
+
+def check_image_size(backbone: str, size: int) -> None:
+    """Raise the user's mistake if a backbone cannot be built for images of this size; ours take every size."""
+    if backbone.startswith(PREFIX):
+        check_timm_image_size(backbone, size)
+
+
+def make_backbone(backbone: str) -> Backbone:
+    """Build a backbone by its name."""
+    return timm_backbone(backbone) if backbone.startswith(PREFIX) else BACKBONES[backbone]()
 
 
 class Pool(nn.Module):
@@ -29,30 +43,43 @@ class Pool(nn.Module):
         return pooled(maps)
 
 
+class Half(nn.Sequential):
+    """Some stages of a backbone, one after the other."""
+
+    def forward(self, x: Tensor, every: bool = False) -> Any:
+        """Return what the last of them gives, or with `every` a list of the maps of all stages."""
+        found = []
+        for name, module in self.named_children():
+            x = module(x)
+            if name in STAGES:
+                found.append(x)
+        return found if every else x
+
+
 class Network(nn.Module):
     """A backbone cut after a named stage, and a head.
 
     `config()` is all that is needed to build its like again: a checkpoint stores it beside the weights.
     """
 
-    lower: nn.Sequential
-    upper: nn.Sequential
+    lower: Half
+    upper: Half
     head: Head
 
     def __init__(self, backbone: str, head: str, sizes: tuple[int, ...] = (), cut: str = "stage3") -> None:
         super().__init__()
         check_backbone(backbone, cut)
-        parts = BACKBONES[backbone]()
+        parts = make_backbone(backbone)
         named = [("stem", parts.stem), *zip(STAGES, parts.stages, strict=True)]
         at = STAGES.index(cut) + 2
-        self.lower, self.upper = nn.Sequential(), nn.Sequential()
+        self.lower, self.upper = Half(), Half()
         for i, (name, module) in enumerate(named):
             (self.lower if i < at else self.upper).add_module(name, module)
         self.upper.add_module("pool", Pool())
         self.head = HEADS[head](parts.channels[-1])
         for size in sizes:
             self.head.grow(size)
-        self.kinds = (backbone, head, cut)
+        self.kinds = (architecture(backbone), head, cut)
         self.map_channels = parts.channels[STAGES.index(cut)]
         to_channels_last(self)
 
@@ -72,13 +99,8 @@ class Network(nn.Module):
 
     def maps(self, x: Tensor) -> list[Tensor]:
         """Return the map of every stage, before any ReLU, stage 1 first."""
-        found = []
-        for half in (self.lower, self.upper):
-            for name, module in half.named_children():
-                x = module(x)
-                if name in STAGES:
-                    found.append(x)
-        return found
+        lower: list[Tensor] = self.lower(x, every=True)
+        return [*lower, *self.upper(lower[-1], every=True)]
 
     def compiled_parts(self) -> list[nn.Module]:
         """Name what the engine may compile: the halves, whose shapes do not change as classes arrive."""
