@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from daydream.errors import UserError
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -33,3 +35,25 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def locked(path: Path, complaint: str) -> Iterator[None]:
+    """Hold a lock file while inside; whoever finds it held gets the complaint. The lock dies with its process."""
+    try:
+        import fcntl
+    except ImportError:  # no advisory locks on this system
+        yield
+        return
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(complaint) from error
+        # A holder that left between our opening and our locking took the file away: this lock would hold nobody off.
+        if not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            raise UserError(complaint)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

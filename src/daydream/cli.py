@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,17 +11,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from daydream import __version__, flags
+from daydream import __version__, cli_models, flags
+from daydream.cli_models import Json, Quiet, console
 from daydream.errors import UserError
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress")]
-Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on standard output")]
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
-
-
-def console() -> Console:
-    """Return a console as wide as the terminal, or wide enough for our tables where there is none."""
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -73,8 +66,9 @@ def build(words: Sequence[str]) -> typer.Typer:
     )
     app.callback()(top)
     app.command("run")(run_command(words[1:]) if words[:1] == ["run"] else run)
-    for command in (resume, list_runs, show, look, export, methods, datasets, demo):
+    for command in (resume, list_runs, show, look, methods, datasets, demo):
         app.command("list" if command is list_runs else command.__name__)(command)
+    cli_models.register(app)
     return app
 
 
@@ -229,23 +223,6 @@ def look(
         sys.stdout.write(json.dumps(found) + "\n")
     else:
         console().print(look_table(found), highlight=False)
-
-
-def export(
-    run: RunPath,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="the file; by default RUN/network.safetensors")
-    ] = None,
-) -> None:
-    """Write a run's network and head for inference, as one safetensors file without generators or exemplars."""
-    from daydream.config import config_from_json
-    from daydream.experiment import Experiment
-    from daydream.export import export as write
-    from daydream.runs import RunFolder
-
-    folder, path = RunFolder.open(run), out or run / "network.safetensors"
-    count = write(Experiment(config_from_json(folder.config)), folder, path)
-    sys.stdout.write(f"{path}: {count:,} parameters, head included\n")
 
 
 def methods(as_json: Json = False) -> None:

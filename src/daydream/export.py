@@ -11,28 +11,31 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from daydream import atomic
 from daydream.data.augment import Prepare
 from daydream.errors import UserError
 from daydream.experiment import Experiment
 from daydream.methods.method import Method, network
 from daydream.nets.network import Network
-from daydream.nets.resnet import parameter_count
+from daydream.onnx_export import export_onnx, export_state_dict
 from daydream.runs import RunFolder
+from daydream.stage import State
 
-FORMAT = "daydream-network-1"
+FORMAT = "daydream-network-2"
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """An exported network, ready to judge images."""
+    """A network with all that is needed to use it elsewhere."""
 
     network: Network
     prepare: Prepare
     class_names: tuple[str, ...]
+    temperature: float = 1.0
+    """Probabilities are softmax(scores / temperature)."""
+    canvas: int | None = None
+    """What a picture's short side is scaled to before its centre is cropped; by default the network's size."""
 
     @torch.no_grad()
     def scores(self, images: Tensor) -> Tensor:
@@ -40,31 +43,43 @@ class Classifier:
         scores: Tensor = self.network(self.prepare(images))
         return scores
 
+    def write_safetensors(self, path: Path) -> None:
+        """Write weights and what surrounds them, for `load_exported` or any reader of safetensors."""
+        about = {
+            "network": self.network.config(),
+            "class_names": self.class_names,
+            "size": self.prepare.size,
+            "mean": self.prepare.mean,
+            "std": self.prepare.std,
+            "temperature": self.temperature,
+            "canvas": self.canvas,
+        }
+        export_state_dict(self.network, path, {"format": FORMAT, "about": json.dumps(about)})
 
-def export(experiment: Experiment, run: RunFolder, path: Path) -> int:
-    """Write the network of a run's last checkpoint to `path`; return its number of parameters."""
-    if type(experiment.method).predict is not Method.predict:
-        raise UserError(
-            f"method '{experiment.config.run.method}' predicts in its own way, not by network and head alone"
-        )
+    def write_onnx(self, path: Path) -> None:
+        """Write the network as an ONNX graph, what surrounds it in the metadata."""
+        look = self.prepare
+        export_onnx(self.network, path, look.size, look.mean, look.std, self.class_names, self.temperature, self.canvas)
+
+
+def of_run(experiment: Experiment, run: RunFolder) -> Classifier:
+    """Return the classifier in a run's last checkpoint."""
     found = experiment.restore(run)
     if found is None:
         raise UserError(f"{run.path} has no checkpoint yet: nothing to export")
-    net, prepare = network(found[2]), experiment.method.setup.prepare
-    about = {
-        "network": net.config(),
-        "class_names": experiment.stream.train.class_names[: net.head.num_classes],
-        "size": prepare.size,
-        "mean": prepare.mean,
-        "std": prepare.std,
-    }
-    weights = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
-    try:
-        with atomic.replacing(path) as part:
-            save_file(weights, part, metadata={"format": FORMAT, "about": json.dumps(about)})
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
-    return parameter_count(net)
+    names, canvas = experiment.stream.train.class_names, experiment.data.train.image_size[0]
+    return of_state(experiment.method, found[2], names, canvas=canvas)
+
+
+def of_state(
+    method: Method[Any], state: State, names: tuple[str, ...], temperature: float = 1.0, canvas: int | None = None
+) -> Classifier:
+    """Return the classifier in a state, if its method predicts by network and head alone."""
+    if type(method).predict is not Method.predict:
+        name = type(method).__name__
+        raise UserError(f"method {name} predicts in its own way, not by network and head alone: it cannot be exported")
+    net = network(state)
+    return Classifier(net, method.setup.prepare, names[: net.head.num_classes], temperature, canvas)
 
 
 def load_exported(path: Path) -> Classifier:
@@ -82,4 +97,5 @@ def load_exported(path: Path) -> Classifier:
     net = Network(**config)
     net.load_state_dict(weights)
     prepare = Prepare(tuple(about["mean"]), tuple(about["std"]), about["size"])
-    return Classifier(net.eval().requires_grad_(False), prepare, tuple(about["class_names"]))
+    names = tuple(about["class_names"])
+    return Classifier(net.eval().requires_grad_(False), prepare, names, about["temperature"], about["canvas"])

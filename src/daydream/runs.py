@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,22 +88,10 @@ class RunFolder:
     def write_result(self, result: Mapping[str, Any]) -> None:
         atomic.write_json(self.path / "result.json", result)
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep a second process from training in the same folder; the lock dies with its process."""
-        try:
-            import fcntl
-        except ImportError:  # no advisory locks on this system
-            yield
-            return
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise UserError(
-                    f"{self.path} is being trained by another process; wait for it or stop it first"
-                ) from error
-            yield
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Keep a second process from training in the same folder."""
+        complaint = f"{self.path} is being trained by another process; wait for it or stop it first"
+        return atomic.locked(self.path / ".lock", complaint)
 
 
 def save_checkpoint(

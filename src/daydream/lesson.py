@@ -1,0 +1,317 @@
+"""One lesson: a task made of a folder, run by the engine as the method's stages, from one model to the next.
+
+The new classes are a task as any other. Images of known classes join the memory while the lesson lasts, so the method
+replays them as exemplars, and those classes' exemplars are then chosen again from old exemplars and new images. A
+lesson without a new class trains the whole network on memory and given images, as many of each class, at a tenth of the
+learning rate. A method that keeps no exemplars trains on given images alone.
+"""
+
+import datetime
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from daydream import checkpoint, rng
+from daydream.calibration import expected_calibration_error, fit_temperature
+from daydream.data.images import ImageSet, Resident
+from daydream.engine import Engine, EpochReport, Hardware, Partial
+from daydream.errors import UserError
+from daydream.inference import over_images
+from daydream.intake import Intake, digests, joined, sampled
+from daydream.learn_settings import Choice, LessonSettings, ModelSettings
+from daydream.memory import Budget, Memory
+from daydream.methods import METHODS, load_method
+from daydream.methods.imagination import UNLABELLED, Imagination, ImaginationSettings, dealer
+from daydream.methods.method import Method, Setup
+from daydream.methods.mixup import PixelMixup
+from daydream.model import ClassRecord, LessonRecord, Model, Preprocessing
+from daydream.model_file import kinds
+from daydream.nets.network import check_backbone, check_image_size
+from daydream.settings import from_dict
+from daydream.stage import Batches, Stage, State
+from daydream.stream import Stream, Task
+
+GENTLY = 0.1
+"""Share of the learning rate when no class is new."""
+
+
+class Onlooker(Protocol):
+    """Whoever shows a lesson to a person."""
+
+    def begins(self, choices: Sequence[Choice], stages: Sequence[Stage]) -> None: ...
+
+    def epoch_ends(self, stage: Stage, report: EpochReport) -> None: ...
+
+
+class Nobody:
+    """Shows nothing."""
+
+    def begins(self, choices: Sequence[Choice], stages: Sequence[Stage]) -> None: ...
+
+    def epoch_ends(self, stage: Stage, report: EpochReport) -> None: ...
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What the engine asks of its watcher: a lesson is not checkpointed, as it writes nothing before its end."""
+
+    stage: Stage
+    onlooker: Onlooker
+
+    def epoch(self, report: EpochReport) -> None:
+        self.onlooker.epoch_ends(self.stage, report)
+
+    def stop_asked(self) -> bool:
+        return False
+
+    def wants_checkpoint(self, epoch: int) -> bool:
+        return False
+
+    def checkpoint(self, partial: Partial) -> None: ...
+
+
+def method_class(name: str | None) -> type[Method[Any]]:
+    """Return the class of a method that can learn lesson by lesson; a model file can name only our own."""
+    if name is not None and name not in METHODS:
+        raise UserError(
+            f"--method {name} is not one of the package's, which a model file can name: see `daydream methods`"
+        )
+    found = load_method(name or "replay")
+    if found.reshape is not Method.reshape:
+        raise UserError(f"--method {name} is an upper bound that needs the images of all classes again: name another")
+    return found
+
+
+def make_method(
+    settings: ModelSettings, preprocessing: Preprocessing, lesson: LessonSettings | None = None
+) -> Method[Any]:
+    """Build the method of a model, for a lesson or only to predict."""
+    assert settings.backbone is not None
+    assert settings.cut is not None
+    assert settings.memory is not None
+    kind = method_class(settings.method)
+    check_backbone(settings.backbone, settings.cut)
+    recipe = {}
+    if lesson is not None:
+        recipe = {
+            "base_epochs": lesson.epochs,
+            "epochs": lesson.epochs,
+            "batch_size": lesson.batch_size,
+            "lr": lesson.lr,
+        }
+    budget = Budget("per_class", settings.memory)
+    setup = Setup(
+        settings.backbone, settings.cut, budget, preprocessing.prepare, preprocessing.augment, settings.seed or 0
+    )
+    return kind(from_dict(kind.Settings, recipe), setup)
+
+
+class Lesson:
+    """Method, task and stages of a lesson, made ready and checked before anything trains."""
+
+    def __init__(
+        self,
+        before: Model | None,
+        settings: ModelSettings,
+        preprocessing: Preprocessing,
+        lesson: LessonSettings,
+        intake: Intake,
+        pile: ImageSet | None,
+        hardware: Hardware,
+    ) -> None:
+        self.before, self.settings, self.preprocessing, self.lesson = before, settings, preprocessing, lesson
+        self.names, self.hardware, self.pile = intake.names, hardware, pile
+        self.num_old = len(before.classes) if before else 0
+        self.index = len(before.lessons) if before else 0
+        device = hardware.device
+        self.intake = Intake(intake.names, intake.train.to(device), intake.held_out.to(device))
+        self.method = make_method(settings, preprocessing, lesson)
+        if before is None:
+            check_image_size(self.method.setup.backbone, preprocessing.size)
+        if self.method.imagines and pile is None:
+            raise UserError(f"--method {settings.method} needs unlabelled images: give --unlabeled FOLDER")
+        self.imagination = None
+        if pile is not None and self.method.replays:
+            imagination = from_dict(
+                ImaginationSettings,
+                {"generator_epochs": lesson.generator_epochs, "generator_width": settings.generator_width},
+            )
+            component = PixelMixup if self.method.imagines == "pixels" else Imagination
+            self.imagination = component(imagination, self.method, pile.to(device))
+        old = torch.arange(self.num_old)
+        self.again = self.intake.train.of_classes(old)
+        new = self.intake.train.of_classes(torch.arange(self.num_old, len(self.names)))
+        # Without a memory to join, images of known classes are trained on beside the new ones.
+        train = new if self.method.keeps_exemplars else self.intake.train
+        self.task = self._task(self.num_old, len(self.names) - self.num_old, train)
+        sizes = tuple(size for size in (self.num_old, self.task.num_new) if size)
+        self.method.check(Stream(self.intake.train, self.intake.held_out, sizes))
+        self.stages = self._stages()
+
+    @property
+    def method_name(self) -> str:
+        """Return what the method is called in this lesson: replay that imagines is `imagine`."""
+        name = self.settings.method or "replay"
+        if self.imagination is None or self.method.imagines:
+            return name
+        return "imagine" if name == "replay" else f"{name}, imagining"
+
+    def _task(self, num_old: int, num_new: int, train: ImageSet) -> Task:
+        # One more task is always to come: generators are trained for it.
+        return Task(self.index, self.index + 2, num_old, num_new, train, train)
+
+    def _stages(self) -> list[Stage]:
+        stages: list[Stage] = []
+        if self.imagination is not None and self.num_old:
+            stages.append(self._remember(self.imagination))
+        if self.task.num_new:
+            own = self.method.stages(self.task)
+            stages += own if self.imagination is None else self.imagination.stages(self.task, own)
+        else:
+            stages.append(self._refresh())
+        if len(self.again) and self.method.keeps_exemplars:
+            stages.append(self._rechoose())
+        return stages
+
+    def _remember(self, imagination: Imagination) -> Stage:
+        """Return the stage that gives old classes without a generator one, from their exemplars; or else only mines."""
+        assert self.before is not None
+        lacking = self.num_old - self.before.num_generators
+        if lacking and not isinstance(imagination, PixelMixup):
+            exemplars = self.before.state.memory.as_set(self.names)
+            theirs = exemplars.of_classes(torch.arange(self.num_old - lacking, self.num_old))
+            stage = imagination.generators(self._task(self.num_old - lacking, lacking, theirs))
+            return replace(stage, name="imagine old classes")
+        return Stage(name="mine", begin=lambda state: imagination.mine(state, UNLABELLED * self.num_old))
+
+    def _refresh(self) -> Stage:
+        """Return the stage that trains all of the network on known classes alone: exemplars and given images."""
+        assert self.before is not None
+        memory = self.before.state.memory
+        images = memory.joined(self.again).as_set(self.names) if len(memory) else self.again
+        stage = self.method.classify(self.task, images, self.method.settings.epochs)
+        present = images.labels.unique()
+        share = max(1, self.method.settings.batch_size // len(present))
+        batches = Batches(
+            images=images,
+            size=share * len(present),
+            augment=self.method.setup.augment,
+            draw=dealer(images.labels, present, share),  # as many of each class, however many were given
+        )
+        return replace(
+            stage,
+            name="refresh",
+            begin=None,
+            steps=max(1, len(images) // batches.size),
+            streams=lambda state: {"new": batches},
+            optimizer=replace(stage.optimizer, lr=GENTLY * stage.optimizer.lr),
+            shared_as=None,
+        )
+
+    def _rechoose(self) -> Stage:
+        """Return the stage that chooses the exemplars of classes given again, from old exemplars and new images."""
+        assert self.before is not None
+        whole = self.before.state.memory.joined(self.again).as_set(self.names)
+        candidates = whole.of_classes(self.again.labels.unique())
+
+        def begin(state: State) -> None:
+            features = self.method.features(state, candidates)
+            state.memory = state.memory.rechosen(candidates, features, len(self.names))
+
+        return Stage(name="choose again", begin=begin)
+
+    def learn(self, onlooker: Onlooker) -> Model:
+        """Run the stages on a copy of the model before, and return the model after."""
+        began = time.monotonic()
+        state = self._state()
+        if len(self.again) and self.method.keeps_exemplars and self.task.num_new:
+            state.memory = state.memory.joined(self.again)
+        self.hardware.set_up()
+        engine = Engine(self.hardware, self.method.setup.seed)
+        for number, stage in enumerate(self.stages):
+            engine.run(stage, state, (self.index, number), Watch(stage, onlooker))
+        return self._after(state, began)
+
+    def _state(self) -> State:
+        device = self.hardware.device
+        if self.before is None:
+            return State(Memory.empty(self.method.setup.budget), device)
+        info, components = checkpoint.pack(self.before.state)
+        copied = {part: {name: value.clone() for name, value in values.items()} for part, values in components.items()}
+        return checkpoint.unpack(info, copied, kinds(self.settings.method), device)
+
+    def _after(self, state: State, began: float) -> Model:
+        before, held = self.before, self.intake.held_out
+        held = joined(before.held_out, held) if before else joined(held)
+        scores = judge(self.method, state, held)
+        temperature = fit_temperature(scores, held.labels)
+        probabilities = (scores.double() / temperature).softmax(1).cpu()
+        right = (probabilities.argmax(1) == held.labels).double()
+        counts = self.intake.train.counts()
+        classes = tuple(
+            replace(record, images=record.images + int(counts[label]))
+            for label, record in enumerate(before.classes if before else ())
+        )
+        classes += tuple(
+            ClassRecord(name=self.names[label], lesson=self.index + 1, images=int(counts[label]))
+            for label in range(self.num_old, len(self.names))
+        )
+        record = LessonRecord(
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            method=self.method_name,
+            new=self.task.num_new,
+            again=len(self.again.labels.unique()),
+            images=len(self.intake.train),
+            held_out=len(held),
+            accuracy=percent(right),
+            class_accuracy=tuple(percent(right[held.labels == label]) for label in range(len(self.names))),
+            calibration_error=round(100 * expected_calibration_error(probabilities, held.labels), 2),
+            epochs=self.method.settings.epochs,
+            batch_size=self.method.settings.batch_size,
+            lr=self.method.settings.lr,
+            seconds=round(time.monotonic() - began, 1),
+        )
+        # What only a lesson under way needs: the network before it, and which images of the pile were in use.
+        state.nets.pop("old", None)
+        state.tensors = {name: value for name, value in state.tensors.items() if not name.startswith("pile.")}
+        seen = torch.cat([before.seen if before else torch.zeros(0, dtype=torch.int64), digests(self.intake.train)])
+        return Model(
+            settings=self.settings,
+            preprocessing=self.preprocessing,
+            state=state,
+            classes=classes,
+            lessons=(*(before.lessons if before else ()), record),
+            temperature=temperature,
+            confidences=probabilities.max(1).values,
+            held_out=held,
+            pile=self._kept_pile(),
+            seen=seen.unique(),
+        )
+
+    def _kept_pile(self) -> Tensor:
+        """Return the share of the pile to keep for the next lesson."""
+        count = self.lesson.keep_pile or 0
+        if self.pile is None:
+            side = self.preprocessing.canvas
+            return torch.zeros(0, 3, side, side, dtype=torch.uint8)
+        return sampled(self.pile, count, rng.generator(self.method.setup.seed, "kept pile", self.index))
+
+
+def judge(method: Method[Any], state: State, images: ImageSet) -> Tensor:
+    """Return the method's scores [N, C] of images."""
+    return over_images(lambda x: (method.predict(state, x).scores,), images, method.setup.prepare)[0]
+
+
+def percent(right: Tensor) -> float:
+    return round(100 * float(right.mean()), 2)
+
+
+def kept_pile(model: Model) -> ImageSet | None:
+    """Return the pile share of a model, if it has one."""
+    if not len(model.pile):
+        return None
+    return ImageSet(Resident(model.pile), torch.zeros(len(model.pile), dtype=torch.int64), ("unlabelled",))
