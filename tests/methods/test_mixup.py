@@ -33,7 +33,7 @@ def test_a_counterpart_is_a_mixture_of_its_exemplar_and_its_unlabelled_image() -
     net = experiment.method.new_network(experiment.stream.task(0))
     m, u, mu = torch.randn(3, 3, 24, 24), torch.randn(6, 3, 24, 24), torch.rand(6)
     with in_mode(net, training=False), torch.no_grad():
-        z = component.features(experiment.fresh_state(), net, samples(m), samples(u, share=mu))
+        z = component.features(experiment.fresh_state(), net, samples(m), samples(u, share=mu), None)
         one_by_one = [net.features((mu[i] * m[i // 2] + (1 - mu[i]) * u[i])[None]) for i in range(6)]
     torch.testing.assert_close(z, torch.cat(one_by_one), rtol=1e-4, atol=1e-5)
 

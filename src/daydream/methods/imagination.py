@@ -230,9 +230,12 @@ class Imagination:
             net, old, pile = network(state), batch[name], batch["pile"]
             # Imagined and unlabelled features must not enter the statistics that real images are judged with.
             with in_mode(net, training=False):
-                z = self.features(state, net, old, pile)
+                # Maps of the pile with their gradient, where something trains on them; counterparts take them without.
+                h_u = net.lower(pile.images) if settings.pile_labels or distill else None
+                z = self.features(state, net, old, pile, h_u)
                 terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
-                terms |= self.pile_terms(state, net, pile.images, pile.labels, distill)
+                if h_u is not None:
+                    terms |= self.pile_terms(state, net.upper(h_u), pile, distill)
             # Cross-entropies are one mean over all samples.
             real = sum(len(samples.labels) for key, samples in batch.streams.items() if key != "pile")
             weights = {"imagined": settings.imagined_weight, "pile_labels": settings.pile_labels}
@@ -243,32 +246,32 @@ class Imagination:
 
         return replace(stage, streams=streams, losses=losses)
 
-    def features(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Tensor:
-        """Return the features [B * n, D] of counterparts of exemplars [B], from a pile [B * n]."""
-        z: Tensor = net.upper(self.imagine(state, net, exemplars.images, exemplars.labels, pile.images))
+    def features(self, state: State, net: Network, exemplars: Samples, pile: Samples, h_u: Tensor | None) -> Tensor:
+        """Return the features [B * n, D] of counterparts of exemplars [B], from a pile [B * n] and its maps, if known."""
+        z: Tensor = net.upper(self.imagine(state, net, exemplars.images, exemplars.labels, pile.images, h_u))
         return z
 
-    def imagine(self, state: State, net: Network, exemplars: Tensor, labels: Tensor, pile: Tensor) -> Tensor:
+    def imagine(
+        self, state: State, net: Network, exemplars: Tensor, labels: Tensor, pile: Tensor, h_u: Tensor | None = None
+    ) -> Tensor:
         """Return counterparts [B * n, c, h, w] of exemplars [B, ...] of classes `labels`, from a pile [B * n, ...]."""
         with torch.no_grad():
-            h_m, h_u = net.lower(torch.cat([exemplars, pile])).split([len(exemplars), len(pile)])
+            if h_u is None:
+                h_m, h_u = net.lower(torch.cat([exemplars, pile])).split([len(exemplars), len(pile)])
+            else:
+                h_m = net.lower(exemplars)
             u = h_u.unflatten(0, (len(exemplars), -1))
             mixed: Tensor = state.nets["generators"](h_m[:, None].expand_as(u), u, labels).flatten(0, 1)
         return mixed
 
-    def pile_terms(
-        self, state: State, net: Network, images: Tensor, predicted: Tensor, distill: float
-    ) -> dict[str, Tensor]:
-        """Return the released code's two extra terms on unlabelled images, where they are asked for."""
-        settings, terms = self.settings, dict[str, Tensor]()
-        if not (settings.pile_labels or distill):
-            return terms
-        z = net.features(images)
-        if settings.pile_labels:
-            terms["pile_labels"] = self.method.classification(state, z, predicted)
+    def pile_terms(self, state: State, z: Tensor, pile: Samples, distill: float) -> dict[str, Tensor]:
+        """Return the released code's two extra terms on unlabelled images of features z, those that are asked for."""
+        terms = dict[str, Tensor]()
+        if self.settings.pile_labels:
+            terms["pile_labels"] = self.method.classification(state, z, pile.labels)
         if distill:
             with torch.no_grad():
-                z_old = network(state, "old").features(images)
+                z_old = network(state, "old").features(pile.images)
             terms["pile_distill"] = distill * loss.cosine_distillation(z, z_old)
         return terms
 

@@ -4,7 +4,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -110,6 +111,11 @@ class Method(ABC, Generic[S]):
     """Whether a stage of it names a stream of exemplars, which imagination can add counterparts to."""
     imagines: ClassVar[Literal["", "generators", "pixels"]] = ""
     """How it makes counterparts without being asked (`--imagine`), if it does."""
+    carries: ClassVar[frozenset[str]] = frozenset({"blend", "rotations", "ema"})
+    """The parts (`components/parts.py`) that fit it. They need a `Network` named `net` and new images in a stream `new`,
+    and all but rotations that an increment goes on with the network of the task before."""
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Defaults it gives to settings of imagination and of parts, by name."""
 
     def __init__(self, settings: S, setup: Setup) -> None:
         self.settings = settings
@@ -188,6 +194,7 @@ class Method(ABC, Generic[S]):
             schedule=self.schedule,
             clamp=settings.clamp,
             train_mode=frozenset({"net"}),
+            split=True,
             begin=begin,
             shared_as={"recipe": self.recipe, "head": self.head, **recipe, "base_epochs": epochs},
         )

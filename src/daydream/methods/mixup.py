@@ -37,7 +37,7 @@ class PixelMixup(Imagination):
         """Return the stage that mines the pile for the next task."""
         return Stage(name="mine", begin=lambda state: self.mine(state, at_least=2))
 
-    def features(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Tensor:
+    def features(self, state: State, net: Network, exemplars: Samples, pile: Samples, h_u: Tensor | None) -> Tensor:
         """Return the features [B * n, D] of mixtures of exemplars [B] and a pile [B * n]."""
         u = pile.images.unflatten(0, (len(exemplars.images), -1))
         mu = pile.fields["share"].view(*u.shape[:2], 1, 1, 1)
