@@ -24,7 +24,7 @@ def imports(path: Path) -> set[str]:
 
 def forbidden(path: Path) -> tuple[str, ...]:
     room = path.relative_to(ROOT).parts[0]
-    if room == "methods":
+    if room in ("methods", "components"):
         return ("daydream.engine", "daydream.experiment", "daydream.cli")
     if room == "engine":
         return ("daydream.methods", "daydream.experiment", "daydream.nets")

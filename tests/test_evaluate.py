@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daydream.evaluate import accuracy, average, forgetting, nearest_mean_scores
+from daydream.evaluate import accuracy, average, confusion, forgetting, nearest_mean_scores
 
 
 def share(right: list[bool]) -> float:
@@ -96,3 +96,15 @@ def test_forgetting_by_hand() -> None:
 
 def test_the_average_counts_the_base_task() -> None:
     assert average([90.0, 60.0, 30.0]) == 60.0
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 6), st.integers(1, 30), st.integers(0, 10**6))
+def test_confusion_counts(classes: int, images: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (images,), generator=generator)
+    scores = torch.randn(images, classes, generator=generator)
+    counts = [[0] * classes for _ in range(classes)]
+    for row, label in zip(scores.tolist(), labels.tolist(), strict=True):
+        counts[label][row.index(max(row))] += 1
+    assert confusion(scores, labels) == counts

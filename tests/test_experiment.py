@@ -143,6 +143,19 @@ def test_a_run_may_stop_after_its_first_tasks(first: Path, tmp_path: Path) -> No
     assert without_times(result["tasks"]) == without_times(whole["tasks"][:2])
 
 
+def test_the_last_task_says_what_was_taken_for_what(first: Path) -> None:
+    rows = RunFolder(first).metrics()
+    [confusion] = [row for row in rows if row["kind"] == "confusion"]
+    last = [row for row in rows if row["kind"] == "task"][-1]
+    assert confusion["task"] == last["task"]
+    assert len(confusion["names"]) == last["classes"]
+    for kind in ("cnn", "nme"):
+        counts = confusion[kind]
+        assert [sum(row) for row in counts] == [TINY_DATA["test_per_class"]] * last["classes"]
+        right = sum(counts[i][i] for i in range(len(counts)))
+        assert 100 * right / sum(map(sum, counts)) == pytest.approx(last[kind]["top1"], abs=1e-3)
+
+
 @pytest.mark.parametrize("image_size", [24, 100])
 def test_images_decoded_ahead_give_what_resident_ones_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image_size: int

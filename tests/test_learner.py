@@ -16,7 +16,7 @@ from daydream.data.images import ImageSet, Resident
 from daydream.errors import UserError
 from daydream.intake import digests, take_in, typical_side
 from daydream.learn_settings import LessonSettings, ModelSettings, choose_lesson, choose_model
-from daydream.methods import METHODS
+from daydream.methods import METHODS, load_method
 from daydream.model import no_images
 
 # --- what is taken in ------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def weights(learner: Any) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"joint"}))
 def test_every_method_goes_on_from_its_file_as_if_it_had_never_stopped(method: str, tmp_path: Path) -> None:
-    pile = write_pile(tmp_path / "pile", 20) if method in ("imagine", "mixup") else None
+    pile = write_pile(tmp_path / "pile", 20) if load_method(method).imagines else None
     a, b = write_classes(tmp_path / "a", range(2), 6), write_classes(tmp_path / "b", range(1, 4), 6, first=6)
     straight = tiny_learner(method=method)
     straight.learn(a, pile, **TINY_LESSON)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from daydream.errors import UserError
-from daydream.settings import changed, describe, from_dict, plain_json, require, setting
+from daydream.settings import changed, describe, from_dict, plain_json, require, setting, with_defaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,3 +121,16 @@ def test_require() -> None:
     require(True, "never said")
     with pytest.raises(UserError, match="said"):
         require(False, "said")
+
+
+def test_other_defaults_keep_everything_else() -> None:
+    other = with_defaults(BakerySettings, {"ovens": 5, "stones": 1})
+    assert (other().ovens, other().name, BakerySettings().ovens) == (5, "corner", 2)
+    helps = [[f.metadata["help"] for f in dataclasses.fields(kind)] for kind in (other, BakerySettings)]
+    assert helps[0] == helps[1]
+    assert from_dict(other, {"ovens": 7}).ovens == 7
+    with pytest.raises(UserError, match="must be at least 1"):
+        from_dict(other, {"ovens": 0})
+    with pytest.raises(UserError, match="takes a whole number"):
+        from_dict(other, {"ovens": "5"})
+    assert with_defaults(BakerySettings, {"stones": 1}) is BakerySettings

@@ -79,7 +79,8 @@ def check_contents(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"daydream"}, tops
     kinds = {Path(name).suffix for name in names if name.startswith("daydream/")}
-    assert kinds <= {".py", ".json", ".typed"}, kinds
+    assert kinds <= {".py", ".json", ".typed", ".html", ".css", ".js"}, kinds
+    assert {f"daydream/report/templates/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
     assert not [name for name in names if "test" in name.lower()]
 
 

@@ -55,12 +55,18 @@ class StopIn(Watch):
 
 
 def tiny_experiment(
-    method: str = "replay", run: Mapping[str, Any] = {}, imagination: Mapping[str, Any] = {}, **settings: Any
+    method: str = "replay",
+    run: Mapping[str, Any] = {},
+    imagination: Mapping[str, Any] = {},
+    parts: Mapping[str, Any] = {},
+    **settings: Any,
 ) -> Experiment:
     values = {**TINY_RUN, "method": method, **run}
     imagination = {**TINY_IMAGINATION, **imagination} if load_method(method).replays else None
     return Experiment(
-        make_config(values, TINY_DATA, {**TINY_RECIPE, **TINY_STAGES.get(method, {}), **settings}, imagination)
+        make_config(
+            values, TINY_DATA, {**TINY_RECIPE, **TINY_STAGES.get(method, {}), **settings}, imagination, parts=parts
+        )
     )
 
 

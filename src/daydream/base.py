@@ -52,7 +52,7 @@ def read(experiment: "Experiment", path: Path) -> Base:
     found = load_checkpoint(path / "base")
     if found is None:
         raise UserError(f"--base-from {path}: that run has not finished its base task, or its method does not share it")
-    wanted = [stage.shared_as for stage in experiment.method.stages(experiment.stream.task(0)) if stage.shared_as]
+    wanted = [stage.shared_as for stage in experiment.stages(experiment.stream.task(0)) if stage.shared_as]
     if not wanted:
         raise UserError(
             f"--base-from: method '{experiment.config.run.method}' cannot start from another run's base task"

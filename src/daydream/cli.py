@@ -1,7 +1,9 @@
 """The command `daydream`. Nothing heavy is imported before a command needs it."""
 
+import contextlib
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from daydream import __version__, cli_models, flags
+from daydream import __version__, cli_models, cli_results, flags
 from daydream.cli_models import Json, Quiet, console
 from daydream.errors import UserError
 
@@ -23,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     show_notes(quiet=bool({"--quiet", "-q", "--json"} & set(words)))
     try:
-        code = build(words)(args=words, prog_name="daydream", standalone_mode=False)
+        with with_others(words):
+            code = build(words)(args=words, prog_name="daydream", standalone_mode=False)
     except UserError as error:
         code = fail(str(error))
     except (typer.Abort, KeyboardInterrupt):
@@ -34,6 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         code = fail(error.format_message())
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def with_others(words: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+    """Join the processes this one was started beside by `torchrun`, if it was."""
+    if "LOCAL_RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
+        return contextlib.nullcontext()
+    from daydream.engine import distributed
+
+    return distributed.joined(words[:1] in (["run"], ["resume"]))
 
 
 class Notes(logging.Handler):
@@ -69,6 +81,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     for command in (resume, list_runs, show, look, methods, datasets, demo):
         app.command("list" if command is list_runs else command.__name__)(command)
     cli_models.register(app)
+    cli_results.register(app)
     return app
 
 
@@ -88,7 +101,7 @@ def top(
 
 def run_command(words: Sequence[str]) -> Any:
     """Return the command `run` with the flags of the chosen data set and method."""
-    from daydream.config import RunSettings
+    from daydream.config import RunSettings, component_settings
     from daydream.data import source
     from daydream.methods import load_method
 
@@ -98,12 +111,9 @@ def run_command(words: Sequence[str]) -> Any:
         flags.Section("data", f"The data set {data}", source(data).Settings),
         flags.Section("method", f"The method {method}", load_method(method).Settings),
     ]
-    if load_method(method).replays:
-        from daydream.data.unlabeled import PileSettings
-        from daydream.methods.imagination import ImaginationSettings
-
-        sections.append(flags.Section("imagination", "Imagination", ImaginationSettings))
-        sections.append(flags.Section("pile", "The unlabelled pile", PileSettings))
+    titles = {"parts": "Parts that most methods can carry", "imagination": "Imagination", "pile": "The unlabelled pile"}
+    carried = component_settings(load_method(method))
+    sections += [flags.Section(key, titles[key], settings) for key, settings in carried.items()]
     return flags.command(sections, run)
 
 
@@ -117,11 +127,13 @@ def run(
 ) -> None:
     """Train a method through all tasks of a stream. `--method NAME --help` shows that method's settings too."""
     from daydream.config import make_config
+    from daydream.engine.distributed import team
     from daydream.experiment import Experiment
     from daydream.tables import method_name, plan_table
 
     assert values is not None
-    experiment = Experiment(make_config(**values))
+    with team().in_turn():
+        experiment = Experiment(make_config(**values))
     if dry_run:
         from daydream.progress import headline
 
@@ -142,7 +154,9 @@ def free_folder(parent: Path, name: str) -> Path:
 def train(start: Any, folder: Path, quiet: bool, as_json: bool) -> dict[str, Any]:
     """Train with progress and signals in place; print the result."""
     from daydream.engine import Interrupted
+    from daydream.engine.distributed import team
     from daydream.progress import make_progress, stop_switch
+    from daydream.report import write_own_page
     from daydream.runs import RunFolder
     from daydream.tables import run_table
 
@@ -157,23 +171,29 @@ def train(start: Any, folder: Path, quiet: bool, as_json: bool) -> dict[str, Any
             raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
         finally:
             progress.close()
+    if not team().leads:
+        return result
+    page = write_own_page(folder)
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")
     elif not quiet:
-        screen.print(run_table(RunFolder(folder)), f"run: {folder}", sep="\n", highlight=False)
+        lines = [f"run: {folder}", *([f"report: {page}"] if page else [])]
+        screen.print(run_table(RunFolder(folder)), *lines, sep="\n", highlight=False)
     return result
 
 
 def resume(run: RunPath, quiet: Quiet = False, as_json: Json = False) -> None:
     """Go on with a run that was stopped or killed, from its last checkpoint."""
     from daydream.config import config_from_json
+    from daydream.engine.distributed import team
     from daydream.experiment import Experiment
     from daydream.runs import RunFolder
 
     folder = RunFolder.open(run)
     if folder.result is not None:
         sys.stderr.write(f"{run} is finished already\n")
-    experiment = Experiment(config_from_json(folder.config))
+    with team().in_turn():
+        experiment = Experiment(config_from_json(folder.config))
     train(lambda progress: experiment.resume(folder, progress), run, quiet, as_json)
 
 

@@ -5,11 +5,14 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from daydream import __version__
 from daydream.errors import UserError
-from daydream.settings import changed, from_dict, require, setting
+from daydream.settings import changed, from_dict, require, setting, with_defaults
+
+if TYPE_CHECKING:
+    from daydream.methods.method import Method
 
 FORMAT = 1
 
@@ -70,6 +73,8 @@ class Config:
     """`ImaginationSettings`, for a method that replays."""
     pile: Any = None
     """`PileSettings`, for a method that replays."""
+    parts: Any = None
+    """`PartsSettings`, for a method that carries any."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -80,7 +85,20 @@ class Config:
             "method": asdict(self.method),
             "imagination": self.imagination and asdict(self.imagination),
             "pile": self.pile and asdict(self.pile),
+            "parts": self.parts and asdict(self.parts),
         }
+
+
+def component_settings(kind: "type[Method[Any]]") -> dict[str, type]:
+    """Return the settings of what a method can carry, by their key in config.json, with the defaults it gives them."""
+    from daydream.components.parts import PartsSettings
+    from daydream.data.unlabeled import PileSettings
+    from daydream.methods.imagination import ImaginationSettings
+
+    found: dict[str, type] = {"parts": PartsSettings} if kind.carries else {}
+    if kind.replays:
+        found |= {"imagination": ImaginationSettings, "pile": PileSettings}
+    return {key: with_defaults(settings, kind.defaults) for key, settings in found.items()}
 
 
 def make_config(
@@ -89,12 +107,11 @@ def make_config(
     method: Mapping[str, Any],
     imagination: Mapping[str, Any] | None = None,
     pile: Mapping[str, Any] | None = None,
+    parts: Mapping[str, Any] | None = None,
 ) -> Config:
     """Build a config from plain values; each component checks its own."""
     from daydream.data import source
-    from daydream.data.unlabeled import PileSettings
     from daydream.methods import load_method, resolve
-    from daydream.methods.imagination import ImaginationSettings
 
     settings = from_dict(RunSettings, run)
     settings = dataclasses.replace(
@@ -106,12 +123,14 @@ def make_config(
     )
     data_settings: Any = from_dict(source(settings.data).Settings, data)
     kind = load_method(settings.method)
-    extras: dict[str, Any] = {}
-    if kind.replays:
-        extras["imagination"] = from_dict(ImaginationSettings, imagination or {})
-        extras["pile"] = from_dict(PileSettings, _absolute_pile(pile or {}))
-    elif imagination or pile:
+    if not kind.replays and (imagination or pile):
         raise UserError(f"method '{settings.method}' replays no exemplars, so there is nothing to imagine")
+    if not kind.carries and parts:
+        raise UserError(f"method '{settings.method}' carries no parts, so there is no --{next(iter(parts))} for it")
+    given = {"imagination": imagination or {}, "pile": _absolute_pile(pile or {}), "parts": parts or {}}
+    extras: dict[str, Any] = {key: from_dict(own, given[key]) for key, own in component_settings(kind).items()}
+    if kind.carries:
+        check_parts(settings.method, kind.carries, extras["parts"].wanted)
     return Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
 
 
@@ -119,7 +138,16 @@ def config_from_json(stored: Mapping[str, Any]) -> Config:
     """Read a config.json back."""
     if stored.get("format") != FORMAT:
         raise UserError(f"config.json has format {stored.get('format')!r}; this daydream reads format {FORMAT}")
-    return make_config(stored["run"], stored["data"], stored["method"], stored["imagination"], stored["pile"])
+    components = {key: stored.get(key) for key in ("imagination", "pile", "parts")}
+    return make_config(stored["run"], stored["data"], stored["method"], **components)
+
+
+def check_parts(method: str, carries: frozenset[str], wanted: Mapping[str, str]) -> None:
+    """Raise the user's mistake if a part is wanted that does not fit a method."""
+    for name, value in wanted.items():
+        if name not in carries:
+            fitting = ", ".join(f"--{part}" for part in sorted(carries))
+            raise UserError(f"--{name} {value} does not fit method '{method}', which takes of these parts {fitting}")
 
 
 def _absolute(path: str) -> str:

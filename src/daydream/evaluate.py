@@ -40,6 +40,14 @@ def accuracy(scores: Tensor, labels: Tensor, sizes: Sequence[int]) -> Accuracy:
     )
 
 
+def confusion(scores: Tensor, labels: Tensor) -> list[list[int]]:
+    """Count, for each class (row) [C, C], what its images were taken for (column)."""
+    classes = scores.shape[1]
+    pairs = labels.to(scores.device) * classes + scores.argmax(1)
+    counts: list[list[int]] = torch.bincount(pairs, minlength=classes**2).view(classes, classes).tolist()
+    return counts
+
+
 def nearest_mean_scores(features: Tensor, means: Tensor) -> Tensor:
     """Return -|z^ - m_c|^2 [N, C] for features [N, D] and unit means [C, D]: the nearest mean scores highest."""
     return 2 * (F.normalize(features.float(), dim=1) @ means.T - 1)

@@ -9,12 +9,14 @@ from typing import Any, Protocol, cast
 from torch import Tensor
 
 from daydream import base, checkpoint, evaluate, tensorboard
+from daydream.components.parts import Parts
 from daydream.config import Config, check_unchanged, environment
 from daydream.data import source
 from daydream.data.augment import AUGMENTATIONS, Prepare
-from daydream.data.images import Dataset, fingerprint
+from daydream.data.images import Dataset, ImageSet, fingerprint
 from daydream.data.unlabeled import load_pile
 from daydream.engine import Engine, EpochReport, Hardware, Partial
+from daydream.engine.distributed import team
 from daydream.errors import UserError
 from daydream.inference import over_images
 from daydream.memory import Budget, Memory, class_means
@@ -80,7 +82,8 @@ class Experiment:
 
     def __init__(self, config: Config) -> None:
         run = config.run
-        self.hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture)
+        self.team = team()
+        self.hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture, self.team)
         check_backbone(run.backbone, run.cut)
         if run.tensorboard:
             tensorboard.require_installed()
@@ -100,6 +103,9 @@ class Experiment:
         )
         self._check_memory(stream)
         self.method.check(stream)
+        self.parts = Parts(self.config.parts, self.method) if self.config.parts else None
+        if self.parts is not None:
+            self.parts.check(stream)
         device = self.hardware.device
         self.stream = Stream(stream.train.to(device), stream.test.to(device), stream.sizes)
         self.imagination = self._imagination()
@@ -112,18 +118,24 @@ class Experiment:
         return load_method(run.method)(self.config.method, setup)
 
     def _imagination(self) -> Imagination | None:
-        settings, run = self.config.imagination, self.config.run
+        settings = self.config.imagination
         wanted = settings is not None and (settings.imagine or self.method.imagines) and settings.counterparts
         if not wanted:
             return None
-        root = Path(run.root) if run.root else None
-        pile = load_pile(self.config.pile, run.data, root, self.config.data, self.data.train.image_size[0])
         kind = PixelMixup if self.method.imagines == "pixels" else Imagination
-        return kind(settings, self.method, pile.to(self.hardware.device))
+        return kind(settings, self.method, self.load_pile().to(self.hardware.device))
+
+    def load_pile(self) -> ImageSet:
+        """Return the unlabelled images the config names."""
+        run = self.config.run
+        root = Path(run.root) if run.root else None
+        return load_pile(self.config.pile, run.data, root, self.config.data, self.data.train.image_size[0])
 
     def stages(self, task: Task) -> list[Stage]:
         """Return the stages of a task: the method's, with what its components add."""
         stages = self.method.stages(task)
+        if self.parts is not None:
+            stages = self.parts.stages(task, stages)
         return stages if self.imagination is None else self.imagination.stages(task, stages)
 
     @property
@@ -173,13 +185,17 @@ class Experiment:
         }
         return cast(dict[str, Any], plain_json(whole))
 
+    def start_from(self, run: Path) -> None:
+        """Let a run's finished base task take the place of one's own, as --base-from does."""
+        self.config = replace(self.config, run=replace(self.config.run, base_from=str(run.resolve())))
+
     def start(self, folder: Path, progress: Progress) -> dict[str, Any]:
         """Run from the beginning in a new folder; return the result."""
         state = self.fresh_state()
         given = base.read(self, Path(self.config.run.base_from)) if self.config.run.base_from else None
-        run = RunFolder.create(
-            folder, {**self.identity(), "environment": environment(), "device": self.hardware.describe()}
-        )
+        device = self.hardware.describe() + (f", {self.team.size} processes" if self.team.size > 1 else "")
+        facts = {"environment": environment(), "device": device}
+        run = RunFolder.create(folder, {**self.identity(), **facts}) if self.team.leads else RunFolder(folder, False)
         with run.locked():
             return Session(self, run, progress, state, Cursor(), given=given).go()
 
@@ -194,10 +210,12 @@ class Experiment:
 
     def resume(self, run: RunFolder, progress: Progress) -> dict[str, Any]:
         """Go on from a run's last checkpoint; return the result."""
+        run = replace(run, writes=self.team.leads)
         with run.locked():
             if run.result is not None:
                 return run.result
             found = self.restore(run)
+            self.team.meet()  # all have read the checkpoint before the first writes another
             if found is None:
                 run.forget_metrics_after(0)
                 base_from = self.config.run.base_from
@@ -227,10 +245,10 @@ class Session:
         self.state, self.cursor, self.partial = state, cursor, partial
         self.resumed, self.given = resumed, given
         self.method, self.stream = experiment.method, experiment.stream
-        self.engine = Engine(experiment.hardware, experiment.config.run.seed)
+        self.engine = Engine(experiment.hardware, experiment.config.run.seed, experiment.team)
         self.identity = experiment.identity()
         self.began = time.perf_counter()
-        wanted = experiment.config.run.tensorboard
+        wanted = experiment.config.run.tensorboard and run.writes
         self.board = tensorboard.Board(run.path / "tensorboard", cursor.epochs) if wanted else None
 
     def go(self) -> dict[str, Any]:
@@ -239,6 +257,8 @@ class Session:
         self.progress.run_begins(self.experiment, self.run.path, self.resumed)
         while self.cursor.task < self.experiment.num_tasks:
             self.run_task(self.stream.task(self.cursor.task))
+        if not self.run.writes:
+            return {}
         result: dict[str, Any] = plain_json(self.result())
         self.run.write_result(result)
         return result
@@ -249,8 +269,10 @@ class Session:
         self.progress.task_begins(task, stages)
         while self.cursor.stage < len(stages):
             self.run_stage(stages[self.cursor.stage])
-        row = self.evaluate(task)
+        row, confusion = self.evaluate(task)
         self.run.append({"kind": "task", **row})
+        if task.index + 1 == self.experiment.num_tasks:
+            self.run.append({"kind": "confusion", "task": task.index, **confusion})
         if self.board is not None:
             self.board.task(self.cursor.epochs, row)
         self.cursor.rows.append(row)
@@ -272,7 +294,7 @@ class Session:
         if stage.report is not None:
             numbers = dict(stage.report(self.state))
             self.run.append({"kind": "report", "task": self.task.index, "stage": stage.name, **numbers})
-        if shared:
+        if shared and self.run.writes:
             base.write(self.experiment, self.run.path, stage, self.state)
         self.cursor.stage += 1
         self.checkpoint(None)
@@ -295,6 +317,8 @@ class Session:
 
     def checkpoint(self, partial: Partial | None) -> None:
         """Write all that a resumed run needs."""
+        if not self.run.writes:
+            return
         info, components = checkpoint.pack(self.state)
         if partial is not None:
             components["optimizer"] = partial.optimizer
@@ -317,8 +341,9 @@ class Session:
 
     # Evaluation.
 
-    def evaluate(self, task: Task) -> dict[str, Any]:
-        """Return a task's row: CNN and, with exemplars, NME accuracy on the test images of all classes seen."""
+    def evaluate(self, task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a task's row, CNN and, with exemplars, NME accuracy on the test images of all classes seen; and what
+        was taken for what."""
         state, prepare = self.state, self.method.setup.prepare
         sizes = self.stream.sizes[: task.index + 1]
         test = self.stream.test_seen(task.index)
@@ -326,6 +351,8 @@ class Session:
         row: dict[str, Any] = {"task": task.index, "classes": task.num_seen, "exemplars": len(state.memory)}
         row["cnn"] = asdict(evaluate.accuracy(scores, test.labels, sizes))
         row["nme"] = None
+        confusion: dict[str, Any] = {"names": test.class_names[: task.num_seen]}
+        confusion["cnn"] = evaluate.confusion(scores, test.labels)
         if len(state.memory):
             exemplars = state.memory.as_set(test.class_names)
             plain, mirrored = (
@@ -333,8 +360,10 @@ class Session:
                 for mirror in (False, True)
             )
             means = class_means(plain, mirrored, exemplars.labels, task.num_seen)
-            row["nme"] = asdict(evaluate.accuracy(evaluate.nearest_mean_scores(features, means), test.labels, sizes))
-        return {**row, "seconds": round(self.seconds(), 2)}
+            nearest = evaluate.nearest_mean_scores(features, means)
+            row["nme"] = asdict(evaluate.accuracy(nearest, test.labels, sizes))
+            confusion["nme"] = evaluate.confusion(nearest, test.labels)
+        return {**row, "seconds": round(self.seconds(), 2)}, confusion
 
     def result(self) -> dict[str, Any]:
         """Return what result.json holds."""

@@ -67,6 +67,9 @@ def of_run(experiment: Experiment, run: RunFolder) -> Classifier:
     found = experiment.restore(run)
     if found is None:
         raise UserError(f"{run.path} has no checkpoint yet: nothing to export")
+    inside = found[0]["partial"] and experiment.stream.task(found[0]["cursor"]["task"])
+    if inside and experiment.parts and experiment.parts.rotates(inside):
+        raise UserError(f"{run.path} stands in a task whose head has rotated classes too: resume it, then export")
     names, canvas = experiment.stream.train.class_names, experiment.data.train.image_size[0]
     return of_state(experiment.method, found[2], names, canvas=canvas)
 

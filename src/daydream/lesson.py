@@ -17,6 +17,8 @@ from torch import Tensor
 
 from daydream import checkpoint, rng
 from daydream.calibration import expected_calibration_error, fit_temperature
+from daydream.components.parts import Parts
+from daydream.config import component_settings
 from daydream.data.images import ImageSet, Resident
 from daydream.engine import Engine, EpochReport, Hardware, Partial
 from daydream.errors import UserError
@@ -25,7 +27,7 @@ from daydream.intake import Intake, digests, joined, sampled
 from daydream.learn_settings import Choice, LessonSettings, ModelSettings
 from daydream.memory import Budget, Memory
 from daydream.methods import METHODS, load_method
-from daydream.methods.imagination import UNLABELLED, Imagination, ImaginationSettings, dealer
+from daydream.methods.imagination import UNLABELLED, Imagination, dealer
 from daydream.methods.method import Method, Setup
 from daydream.methods.mixup import PixelMixup
 from daydream.model import ClassRecord, LessonRecord, Model, Preprocessing
@@ -134,11 +136,18 @@ class Lesson:
             check_image_size(self.method.setup.backbone, preprocessing.size)
         if self.method.imagines and pile is None:
             raise UserError(f"--method {settings.method} needs unlabelled images: give --unlabeled FOLDER")
+        components = component_settings(type(self.method))
+        self.parts = Parts(from_dict(components["parts"], {}), self.method) if self.method.carries else None
         self.imagination = None
         if pile is not None and self.method.replays:
-            imagination = from_dict(
-                ImaginationSettings,
-                {"generator_epochs": lesson.generator_epochs, "generator_width": settings.generator_width},
+            imagination: Any = from_dict(
+                components["imagination"],
+                # A lesson may be short: a generator that has learnt little must do no harm.
+                {
+                    "generator_start": "exemplar",
+                    "generator_epochs": lesson.generator_epochs,
+                    "generator_width": settings.generator_width,
+                },
             )
             component = PixelMixup if self.method.imagines == "pixels" else Imagination
             self.imagination = component(imagination, self.method, pile.to(device))
@@ -170,6 +179,8 @@ class Lesson:
             stages.append(self._remember(self.imagination))
         if self.task.num_new:
             own = self.method.stages(self.task)
+            if self.parts is not None:
+                own = self.parts.stages(self.task, own)
             stages += own if self.imagination is None else self.imagination.stages(self.task, own)
         else:
             stages.append(self._refresh())

@@ -28,6 +28,8 @@ class RunFolder:
     """The folder of one run."""
 
     path: Path
+    writes: bool = True
+    """Whether this process writes to it: of several that train one run, only the first does."""
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
@@ -74,13 +76,15 @@ class RunFolder:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row to metrics.jsonl."""
+        if not self.writes:
+            return
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
     def forget_metrics_after(self, size: int) -> None:
         """Drop what was written after a checkpoint: a resumed run writes it again."""
         path = self.path / "metrics.jsonl"
-        if self.metrics_size > size:
+        if self.writes and self.metrics_size > size:
             head = path.read_bytes()[:size]
             with atomic.replacing(path) as part:
                 part.write_bytes(head)
@@ -90,6 +94,8 @@ class RunFolder:
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep a second process from training in the same folder."""
+        if not self.writes:
+            return contextlib.nullcontext()
         complaint = f"{self.path} is being trained by another process; wait for it or stop it first"
         return atomic.locked(self.path / ".lock", complaint)
 

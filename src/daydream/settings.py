@@ -30,6 +30,16 @@ def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**clean)
 
 
+def with_defaults(kind: type[T], defaults: Mapping[str, Any]) -> type[T]:
+    """Return a settings dataclass with other defaults for those of its fields that are named."""
+    hints = typing.get_type_hints(kind)
+    own = [f for f in dataclasses.fields(kind) if f.name in defaults]  # type: ignore[arg-type]
+    fields = [(f.name, hints[f.name], setting(defaults[f.name], f.metadata["help"])) for f in own]
+    if not fields:
+        return kind
+    return dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True)
+
+
 def describe(hint: Any) -> str:
     """Say in words what a field's type admits."""
     if typing.get_origin(hint) is Literal:

@@ -165,6 +165,9 @@ class Stage:
     train_mode: frozenset[str] = frozenset()
     """The networks in train mode; all others run in evaluation mode. `in_mode` overrides it for a pass. A network that
     is neither here nor in `trains` must not change during the stage: a checkpoint writes it once."""
+    split: bool = False
+    """Whether several processes may share a step: every loss is then a mean over samples, and changes nothing but batch
+    norm; samples that belong together stand at the same place of their streams. Otherwise each does the whole step."""
     exemplars: str | None = None
     """The stream that carries exemplars, if this stage replays them: what a component adds counterparts to."""
     scalars: Mapping[str, Callable[[Clock], float]] = field(default_factory=dict)

@@ -127,17 +127,16 @@ def look_cells(row: Mapping[str, float]) -> list[str]:
 
 def command_of(config: dict[str, Any]) -> str:
     """Return the command that runs a config again."""
+    from daydream.config import component_settings
     from daydream.data import source
-    from daydream.data.unlabeled import PileSettings
     from daydream.methods import load_method
-    from daydream.methods.imagination import ImaginationSettings
 
     run = config["run"]
     words = as_arguments(run, RunSettings)
     words += as_arguments(config["data"], source(run["data"]).Settings)
     words += as_arguments(config["method"], load_method(run["method"]).Settings)
-    words += as_arguments(config["imagination"] or {}, ImaginationSettings)
-    words += as_arguments(config["pile"] or {}, PileSettings)
+    for key, settings in component_settings(load_method(run["method"])).items():
+        words += as_arguments(config.get(key) or {}, settings)
     return shlex.join(["daydream", "run", *words])
 
 

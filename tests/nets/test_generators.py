@@ -55,7 +55,7 @@ def filled(depth: int, width: int, classes: int = CLASSES, dtype: torch.dtype = 
 
 def apart(bank: GeneratorBank) -> list[OneGenerator]:
     """Return the bank's generators as modules of their own."""
-    _, channels, depth, width = bank.shape
+    _, channels, depth, width, _ = bank.shape
     found = []
     for index in range(bank.classes):
         one = OneGenerator(channels, depth, width).to(bank.fuse.weight.dtype)
@@ -234,3 +234,19 @@ def test_parameters(classes: int, channels: int, depth: int, width: int) -> None
 
 def test_parameters_on_the_maps_of_resnet32() -> None:
     assert sum(p.numel() for p in GeneratorBank(1, 64).parameters()) == 599_040
+
+
+def test_an_untrained_generator_with_a_skip_gives_the_exemplar() -> None:
+    bank = GeneratorBank(2, CHANNELS, skip=True).eval()
+    m, u = torch.randn(2, 2, 3, CHANNELS, 4, 4)
+    torch.testing.assert_close(bank(m, u), m, rtol=0, atol=0)
+
+
+def test_a_skip_adds_the_exemplar_and_nothing_else() -> None:
+    torch.manual_seed(1)
+    plain, skipping = GeneratorBank(2, CHANNELS).eval(), GeneratorBank(2, CHANNELS, skip=True).eval()
+    skipping.load_state_dict(plain.state_dict())
+    m, u = torch.randn(2, 3, 1, CHANNELS, 4, 4)
+    which = torch.tensor([1, 0, 1])
+    torch.testing.assert_close(skipping(m, u, which), plain(m, u, which) + m)
+    assert skipping.extended(GeneratorBank(1, CHANNELS, skip=True)).skip

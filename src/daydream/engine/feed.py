@@ -3,6 +3,7 @@
 Shapes: S steps in an epoch, B images of a stream in a step, N images of its set.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
@@ -11,7 +12,12 @@ from torch import Tensor
 
 from daydream import rng
 from daydream.data.images import Resident
+from daydream.engine.distributed import ALONE, Team
 from daydream.stage import Batch, Batches, Clock, Samples, Stage, State
+
+log = logging.getLogger("daydream")
+
+WHOLE = slice(None)
 
 
 def shuffled(generator: torch.Generator, count: int, steps: int, size: int) -> Tensor:
@@ -24,8 +30,8 @@ def shuffled(generator: torch.Generator, count: int, steps: int, size: int) -> T
 class StreamFeed:
     """One stream's tables, refilled in place each epoch so that a captured step keeps reading the same memory."""
 
-    def __init__(self, stream: Batches, device: torch.device) -> None:
-        self.stream = stream
+    def __init__(self, stream: Batches, device: torch.device, part: slice = WHOLE) -> None:
+        self.stream, self.part = stream, part
         self.pixels = stream.images.pixels
         self.labels = stream.images.labels.to(device)
         self.fields = {name: values.to(device) for name, values in stream.fields.items()}
@@ -57,13 +63,14 @@ class StreamFeed:
         drawn = {"index": index}
         drawn |= {f"draw/{k}": v for k, v in stream.augment.draw(named("augment"), steps, stream.size).items()}
         drawn |= {f"noise/{k}": make(named(f"noise/{k}"), steps, stream.size) for k, make in stream.noise.items()}
+        drawn = {k: v[:, self.part] for k, v in drawn.items()}
         if not self.tables:
             self.tables = {k: v.to(device) for k, v in drawn.items()}
         else:
             for key, values in drawn.items():
                 self.tables[key].copy_(values)
         if not isinstance(self.pixels, Resident):
-            self.ahead = self.pixels.batches(index[first:])
+            self.ahead = self.pixels.batches(drawn["index"][first:])
         return index
 
     def advance(self) -> None:
@@ -90,11 +97,21 @@ class StreamFeed:
 
 
 class Feed:
-    """All streams and scalars of a stage."""
+    """All streams and scalars of a stage; of several processes each reads its part of them, where a stage allows."""
 
-    def __init__(self, stage: Stage, state: State, place: tuple[str | int, ...], run_seed: int) -> None:
+    def __init__(
+        self, stage: Stage, state: State, place: tuple[str | int, ...], run_seed: int, team: Team = ALONE
+    ) -> None:
         self.stage, self.device, self.place, self.run_seed = stage, state.device, place, run_seed
-        self.streams = {name: StreamFeed(stream, state.device) for name, stream in stage.streams(state).items()}
+        streams = stage.streams(state)
+        sizes = [stream.size for stream in streams.values()]
+        self.split = stage.split and team.divides(sizes)
+        if stage.split and not self.split and team.size > 1:
+            text = " + ".join(map(str, sizes))
+            log.info("stage '%s': %s images do not divide by %d; every process does all", stage.name, text, team.size)
+        parts = {name: team.part(stream.size) if self.split else WHOLE for name, stream in streams.items()}
+        self.streams = {name: StreamFeed(stream, state.device, parts[name]) for name, stream in streams.items()}
+        self.share = sum(part.stop - part.start for part in parts.values()) / sum(sizes) if self.split else 1.0
         self.scalars = {name: torch.zeros(stage.steps, device=state.device) for name in stage.scalars}
 
     def load(self, epoch: int, first: int = 0) -> None:

@@ -1,6 +1,7 @@
 """The device a run trains on, and how: precision, compilation, capture."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +9,10 @@ from typing import Literal
 import torch
 from torch import nn
 
+from daydream.engine.distributed import ALONE, Team
 from daydream.errors import UserError
+
+log = logging.getLogger("daydream")
 
 Precision = Literal["bf16", "tf32", "fp32"]
 
@@ -23,26 +27,38 @@ class Hardware:
     capture: bool
 
     @classmethod
-    def choose(cls, device: str, precision: str, compile: bool | None, capture: bool | None) -> "Hardware":
-        """Resolve `auto` to what this machine has; bf16, compilation and capture are the default on a GPU."""
+    def choose(
+        cls, device: str, precision: str, compile: bool | None, capture: bool | None, team: Team = ALONE
+    ) -> "Hardware":
+        """Resolve `auto` to what this machine has; bf16, compilation and capture are the default on a GPU.
+
+        Of several processes each takes the GPU of its place on its machine, and runs steps as they are: an
+        exchange between processes inside a compiled or captured step is untried.
+        """
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if device.startswith("cuda") and not torch.cuda.is_available():
             raise UserError(
                 "--device cuda: this machine has no usable CUDA GPU (or torch is a CPU build); use --device cpu"
             )
+        if device.startswith("cuda:") and team.size > 1:
+            raise UserError(f"--device {device} is one GPU for {team.size} processes; use --device cuda: one for each")
         try:
-            chosen = torch.device(device)
+            chosen = torch.device(f"cuda:{team.place}" if device == "cuda" and team.size > 1 else device)
         except RuntimeError as error:
             raise UserError(f"--device {device} is not a device; use auto, cpu, cuda or cuda:N") from error
         if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-            raise UserError(f"--device {device}: this machine has {torch.cuda.device_count()} GPU(s)")
+            raise UserError(f"--device {chosen}: this machine has {torch.cuda.device_count()} GPU(s)")
         gpu = chosen.type == "cuda"
         if precision == "auto":
             precision = "bf16" if gpu else "fp32"
         if capture and not gpu:
             raise UserError("--capture needs a CUDA GPU: a CUDA graph cannot be captured on a CPU")
-        return cls(chosen, precision, gpu if compile is None else compile, gpu if capture is None else capture)  # type: ignore[arg-type]
+        capture, compile = gpu if capture is None else capture, gpu if compile is None else compile
+        if team.size > 1 and (capture or compile):
+            log.info("in several processes no step is compiled or captured as a CUDA graph")
+            capture = compile = False
+        return cls(chosen, precision, compile, capture)  # type: ignore[arg-type]
 
     def set_up(self) -> None:
         """Set torch's global switches for this hardware."""

@@ -1,5 +1,6 @@
 """Run a stage: the one training loop of the package."""
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -9,12 +10,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from daydream.engine.distributed import ALONE, Team
 from daydream.engine.feed import Feed
 from daydream.engine.hardware import Hardware
 from daydream.engine.optim import Optimizer
+from daydream.engine.shared_norm import SharedNorm
 from daydream.errors import UserError
 from daydream.stage import Stage, State, all_parameters
 
+STOP_EVERY = 8  # steps after which several processes ask each other whether to stop
 EAGER_STEPS = 3  # run as they are before a capture: they allocate, compile and tune what the capture then records
 
 
@@ -62,6 +66,7 @@ class Engine:
 
     hardware: Hardware
     seed: int
+    team: Team = ALONE
 
     def run(
         self, stage: Stage, state: State, place: tuple[str | int, ...], watcher: Watcher, partial: Partial | None = None
@@ -69,18 +74,21 @@ class Engine:
         """Run a stage from its beginning, or on from where `partial` left it. `place` names its random numbers."""
         if partial is None and stage.begin is not None:
             stage.begin(state)
+        self.team.agree(state)
         if stage.epochs:
-            loop = Loop(stage, state, self.hardware, Feed(stage, state, place, self.seed))
+            feed = Feed(stage, state, place, self.seed, self.team)
+            loop = Loop(stage, state, self.hardware, feed, self.team)
             loop.train(watcher, partial or Partial(0, 0))
         if stage.finish is not None:
             stage.finish(state)
+        self.team.agree(state)
 
 
 class Loop:
     """The training of one stage: what a step does, and epochs of it."""
 
-    def __init__(self, stage: Stage, state: State, hardware: Hardware, feed: Feed) -> None:
-        self.stage, self.state, self.hardware, self.feed = stage, state, hardware, feed
+    def __init__(self, stage: Stage, state: State, hardware: Hardware, feed: Feed, team: Team = ALONE) -> None:
+        self.stage, self.state, self.hardware, self.feed, self.team = stage, state, hardware, feed, team
         groups = stage.trains(state)
         for parameter in all_parameters(state.nets):
             parameter.requires_grad_(False)
@@ -124,7 +132,7 @@ class Loop:
             for total in self.sums.values():
                 total.zero_()
         for step in range(first, stage.steps):
-            if watcher.stop_asked():
+            if self.stop_asked(step, watcher):
                 sums = {name: float(total) for name, total in self.sums.items()}
                 watcher.checkpoint(Partial(epoch, step, self.optimizer.state(), sums if step else {}))
                 raise Interrupted
@@ -135,6 +143,12 @@ class Loop:
         # An epoch that was resumed inside is timed as if it had run at this speed from its start.
         seconds = (time.perf_counter() - start) * stage.steps / max(stage.steps - first, 1)
         return EpochReport(epoch, stage.epochs, losses, stage.optimizer.lr * factor, images, seconds)
+
+    def stop_asked(self, step: int, watcher: Watcher) -> bool:
+        """Say whether to stop before a step: several processes must all do so, before the same one."""
+        if self.team.size == 1:
+            return watcher.stop_asked()
+        return step % STOP_EVERY == 0 and self.team.any(watcher.stop_asked())
 
     def take_step(self) -> None:
         """Replay the captured step; until there is one, run the step as it is."""
@@ -158,10 +172,16 @@ class Loop:
         stage, state = self.stage, self.state
         for tensor in self.optimizer.parameters():
             tensor.grad = None
-        with self.hardware.autocast():
+        with self.hardware.autocast(), SharedNorm(self.feed.share) if self.feed.split else contextlib.nullcontext():
             batch = self.feed.read(self.position)
             losses = stage.losses(state, batch)
+        if self.feed.split:
+            losses = {name: self.feed.share * loss for name, loss in losses.items()}
         torch.stack([loss.float() for loss in losses.values()]).sum().backward()
+        losses = {name: loss.detach() for name, loss in losses.items()}
+        if self.feed.split:
+            gradients = [t.grad for t in self.optimizer.parameters() if t.grad is not None]
+            self.team.add_up([*gradients, *losses.values()])
         if stage.on_gradients is not None:
             stage.on_gradients(state)
         if stage.clamp is not None:
@@ -171,7 +191,7 @@ class Loop:
         self.optimizer.inner.step()
         with torch.no_grad():
             for name, loss in losses.items():
-                self.sums.setdefault(name, torch.zeros((), device=state.device)).add_(loss.detach())
+                self.sums.setdefault(name, torch.zeros((), device=state.device)).add_(loss)
             self.position += 1
             if stage.after_step is not None:
                 stage.after_step(state)

@@ -59,6 +59,9 @@ class ImaginationSettings:
     counterparts: int = setting(2, "imagined counterparts per exemplar in a batch, n; 0 is the method without (paper)")
     generator_depth: int = setting(2, "residual blocks of a generator, d (paper, section 4.4)")
     generator_width: int | None = setting(None, "channels inside a generator; by default 128, or all if fewer")
+    generator_start: Literal["noise", "exemplar"] = setting(
+        "noise", "what an untrained generator gives: noise (paper), or the exemplar, to which it then learns to add"
+    )
     generator_form: Literal["paper", "pooled"] = setting("paper", "losses as printed, or as in the released code")
     generator_losses: Literal["ce", "sc", "sc+sdc", "sc+sdc+cyc"] = setting(
         "sc+sdc+cyc", "which losses train a generator beside cross-entropy (the rows of the paper's ablation)"
@@ -134,7 +137,13 @@ class Imagination:
             full = 2 * channels
             width = min(128, full) if settings.generator_width is None else settings.generator_width
             with rng.seeded(self.setup.seed, "generators", task.index):
-                bank = GeneratorBank(groups, channels, settings.generator_depth, 0 if width == full else width)
+                bank = GeneratorBank(
+                    groups,
+                    channels,
+                    settings.generator_depth,
+                    width=0 if width == full else width,
+                    skip=settings.generator_start == "exemplar",
+                )
             state.nets["new_generators"] = bank.to(state.device)
 
         def streams(state: State) -> Mapping[str, Batches]:
@@ -247,7 +256,7 @@ class Imagination:
         return replace(stage, streams=streams, losses=losses)
 
     def features(self, state: State, net: Network, exemplars: Samples, pile: Samples, h_u: Tensor | None) -> Tensor:
-        """Return the features [B * n, D] of counterparts of exemplars [B], from a pile [B * n] and its maps, if known."""
+        """Return the features [B * n, D] of counterparts of exemplars [B], from a pile [B * n] and maps if known."""
         z: Tensor = net.upper(self.imagine(state, net, exemplars.images, exemplars.labels, pile.images, h_u))
         return z
 

@@ -112,8 +112,8 @@ class Method(ABC, Generic[S]):
     imagines: ClassVar[Literal["", "generators", "pixels"]] = ""
     """How it makes counterparts without being asked (`--imagine`), if it does."""
     carries: ClassVar[frozenset[str]] = frozenset({"blend", "rotations", "ema"})
-    """The parts (`components/parts.py`) that fit it. They need a `Network` named `net` and new images in a stream `new`,
-    and all but rotations that an increment goes on with the network of the task before."""
+    """The parts (`components/parts.py`) that fit it. They need a `Network` called `net`, with new images in a stream
+    `new`; all but rotations also need an increment to go on with the network of the task before."""
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Defaults it gives to settings of imagination and of parts, by name."""
 

@@ -2,7 +2,10 @@
 
 G_c(h, u) = fuse( d residual blocks ( [h; u] ) ): the maps of an exemplar and of an unlabelled image side by side on the
 channel axis, an optional 1x1 reduction to `width` channels, d residual blocks, and a 1x1 convolution back to the map's
-channels. Classes side by side are one network with grouped convolutions: no Python loop runs over classes.
+channels. With `skip` (ours, not the paper's) the exemplar's map is added at the end, and the last convolution starts at
+zero: an untrained generator gives the exemplar, and learns what to add to it.
+
+Classes side by side are one network with grouped convolutions: no Python loop runs over classes.
 
 Shapes: C classes in the bank, G classes or samples side by side (groups), N samples per group, c channels of a map,
 k channels inside a generator, h x w pixels.
@@ -77,20 +80,23 @@ class ClassBlock(nn.Module):
 class GeneratorBank(nn.Module):
     """The generators of `classes` classes. `config()` and the state dict are all that is needed to build it again."""
 
-    def __init__(self, classes: int, channels: int, depth: int = 2, width: int = 0) -> None:
+    def __init__(self, classes: int, channels: int, depth: int = 2, width: int = 0, skip: bool = False) -> None:
         super().__init__()
-        self.shape = (classes, channels, depth, width)
+        self.shape = (classes, channels, depth, width, skip)
         inner = width or 2 * channels
         self.reduce = ClassConv(classes, 2 * channels, inner, 1) if width else None
         self.blocks = nn.ModuleList(ClassBlock(classes, inner) for _ in range(depth))
         self.fuse = ClassConv(classes, inner, channels, 1)
+        self.skip = skip
+        if skip:
+            nn.init.zeros_(self.fuse.weight)
 
     @property
     def classes(self) -> int:
         return self.shape[0]
 
     def config(self) -> dict[str, Any]:
-        return dict(zip(("classes", "channels", "depth", "width"), self.shape, strict=True))
+        return dict(zip(("classes", "channels", "depth", "width", "skip"), self.shape, strict=True))
 
     def forward(self, exemplar: Tensor, unlabelled: Tensor, which: Tensor | None = None, track: bool = True) -> Tensor:
         """Mix maps [G, N, c, h, w] of exemplars and unlabelled images into counterparts [G, N, c, h, w].
@@ -106,7 +112,8 @@ class GeneratorBank(nn.Module):
         for block in self.blocks:
             x = block(x, which, track)
         mixed: Tensor = self.fuse(x, which)
-        return mixed.reshape(samples, groups, -1, height, width).transpose(0, 1)
+        mixed = mixed.reshape(samples, groups, -1, height, width).transpose(0, 1)
+        return mixed + exemplar if self.skip else mixed
 
     def extended(self, more: "GeneratorBank") -> "GeneratorBank":
         """Return a bank that holds these generators and then `more`."""

@@ -35,9 +35,22 @@ class Head(nn.Module):
         """Add a block of classes, with random weights or the given ones [classes, P, D]."""
         device = self.weights[0].device if len(self.weights) else None
         if weight is None:
-            weight = torch.randn(classes, self.vectors, self.dim) / math.sqrt(self.dim)
+            weight = self.random_weight(classes)
         assert weight.shape == (classes, self.vectors, self.dim), weight.shape
         self.weights.append(nn.Parameter(weight.detach().clone().to(device)))
+
+    def random_weight(self, classes: int) -> Tensor:
+        """Return random weights [classes, P, D]."""
+        return torch.randn(classes, self.vectors, self.dim) / math.sqrt(self.dim)
+
+    def widen(self, classes: int) -> None:
+        """Add classes with random weights to the last block."""
+        known = self.weights[-1].detach()
+        self.weights[-1] = nn.Parameter(torch.cat([known, self.random_weight(classes).to(known)]))
+
+    def narrow(self, classes: int) -> None:
+        """Keep the first `classes` of the last block."""
+        self.weights[-1] = nn.Parameter(self.weights[-1].detach()[:classes].clone())
 
     def weight(self) -> Tensor:
         """Return the weights of all classes [C, P, D]."""
@@ -62,6 +75,15 @@ class LinearHead(Head):
     def grow(self, classes: int, weight: Tensor | None = None) -> None:
         super().grow(classes, weight)
         self.biases.append(nn.Parameter(torch.zeros(classes, device=self.weights[-1].device)))
+
+    def widen(self, classes: int) -> None:
+        super().widen(classes)
+        known = self.biases[-1].detach()
+        self.biases[-1] = nn.Parameter(torch.cat([known, known.new_zeros(classes)]))
+
+    def narrow(self, classes: int) -> None:
+        super().narrow(classes)
+        self.biases[-1] = nn.Parameter(self.biases[-1].detach()[:classes].clone())
 
     def block(self, index: int) -> list[nn.Parameter]:
         return [self.weights[index], self.biases[index]]

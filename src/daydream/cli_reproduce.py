@@ -1,0 +1,296 @@
+"""The command `reproduce`: a table or figure of the paper as a grid of runs. Heavy imports wait until it runs."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from daydream.cli_models import Json, Quiet, console
+from daydream.errors import UserError
+from daydream.settings import require
+
+if TYPE_CHECKING:
+    from daydream.progress import StopSwitch
+    from daydream.reproduce.cost import Cost
+    from daydream.reproduce.grids import Cell, Choices
+    from daydream.reproduce.jobs import Executor, Outcome
+    from daydream.reproduce.plan import Plan
+    from daydream.reproduce.runner import Tally
+
+GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs or features"
+
+
+class ScaleName(StrEnum):
+    full = "full"
+    smoke = "smoke"
+
+
+class EngineName(StrEnum):
+    process = "process"
+    ray = "ray"
+
+
+class Format(StrEnum):
+    text = "text"
+    md = "md"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("reproduce")(reproduce)
+
+
+def reproduce(
+    grid: Annotated[str, typer.Argument(metavar="GRID", help=f"a table or figure: {GRIDS}", show_default=False)],
+    scale: Annotated[
+        ScaleName,
+        typer.Option(help="full: the paper's protocol on CIFAR-100; smoke: in miniature on shapes, in minutes"),
+    ] = ScaleName.full,
+    root: Annotated[str, typer.Option(help="folder or archive of CIFAR-100")] = "",
+    unlabeled: Annotated[str, typer.Option(help="the pile, e.g. imagenet32:DIR: see `daydream run --help`")] = "",
+    out: Annotated[
+        Path | None, typer.Option(help="folder of all grids of a scale; by default runs/reproduce/SCALE")
+    ] = None,
+    cells: Annotated[str, typer.Option(help="only these cells: names or patterns, e.g. 'imagine-*,ucir-5-2000'")] = "",
+    methods: Annotated[str, typer.Option(help="only these methods, separated by commas")] = "",
+    orders: Annotated[int, typer.Option(help="class orders to run and average over, 1 to 3: the paper's own")] = 1,
+    tasks: Annotated[
+        int | None,
+        typer.Option(help="stop each run after so many tasks; by default 4 for piles, counterparts, depth, tradeoffs"),
+    ] = None,
+    pile_classes: Annotated[
+        str, typer.Option(help="of `piles`: the numbers of classes", metavar="N,N,...")
+    ] = "500,300,100",
+    classes: Annotated[
+        list[str] | None, typer.Option("--class", help="of `features`: a class to draw; may be repeated")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="seed of every run")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    engine: Annotated[
+        EngineName,
+        typer.Option(help="process: one run after the other; ray: on the cluster RAY_ADDRESS names, or on a local one"),
+    ] = EngineName.process,
+    gpu_share: Annotated[float, typer.Option(help="with --engine ray: how much of a GPU a run is given")] = 1.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the runs and what they cost, and stop")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="start without asking")] = False,
+    form: Annotated[Format, typer.Option("--format", help="the table as text or as markdown")] = Format.text,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Reproduce a table or figure of the paper: plan the runs, say what they cost, run what is left, compare.
+
+    Stopped, it goes on where it was when called again. What is done is not run again, in any grid of the same --out.
+    """
+    from daydream.reproduce import grids, ray_engine
+    from daydream.reproduce.plan import make_plan
+
+    choices = grids.Choices(
+        scale=grids.SCALES[scale],
+        root=root,
+        unlabeled=unlabeled,
+        tasks=tasks,
+        seed=seed,
+        device=device,
+        pile_classes=numbers(pile_classes),
+    )
+    require(gpu_share > 0, f"--gpu-share {gpu_share} must be above 0, e.g. 0.25 for four runs on a GPU")
+    if engine is EngineName.ray:
+        ray_engine.require_installed()
+    require(1 <= orders <= 3, f"--orders {orders} must be 1, 2 or 3: the paper has three class orders")
+    require(not classes or grid == "features", "--class chooses what `features` draws; the other grids draw nothing")
+    folder = out or Path("runs") / "reproduce" / scale.value
+    require(not folder.exists() or folder.is_dir(), f"--out {folder} is a file: name a folder")
+    every = grids.build(grid, choices)
+    chosen = grids.select(every, words(cells), words(methods))
+    plan = make_plan(grid, every, chosen, choices.scale.orders[:orders], folder)
+    if any(job.result is None for job in plan.chosen):
+        check_pile(choices, chosen)
+    if grid == "features":
+        check_features(plan, classes or [])
+    screen = console(stderr=as_json or form is Format.md)
+    with stoppable() as switch:
+        cost = show_plan(plan, screen, quiet and not dry_run, switch)
+    if dry_run:
+        return
+    if plan.pending and not yes and choices.scale.comparable:
+        ask(len(plan.pending))
+    with stoppable() as switch:
+        executor = in_process(screen, quiet, switch)
+        if engine is EngineName.ray:
+            executor = ray_engine.OnRay(gpu_share, lambda: switch.asked)
+        tally = run_plan(plan, cost, executor, screen, quiet)
+    show_results(plan, choices, tally, classes or [], screen, form, as_json)
+    if tally.failures:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def stoppable() -> "Iterator[StopSwitch]":
+    """Let Ctrl-C and SIGTERM stop what is inside after a checkpoint, and then end the command."""
+    from daydream.engine import Interrupted
+    from daydream.progress import stop_switch
+
+    with stop_switch() as switch:
+        try:
+            yield switch
+        except Interrupted as stop:
+            sys.stderr.write("stopped; the same command goes on from here\n")
+            raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
+
+
+def words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    found = words(text)
+    if not found or not all(word.isdecimal() and int(word) for word in found):
+        raise UserError(f"--pile-classes {text} must be whole numbers above 0, separated by commas")
+    return tuple(map(int, found))
+
+
+def check_pile(choices: "Choices", cells: "list[Cell]") -> None:
+    """Refuse a pile that is missing or cannot be read before anything runs."""
+    from daydream.config import make_config
+    from daydream.data.unlabeled import load_pile
+    from daydream.methods import load_method
+
+    for cell in cells:
+        if cell.values and load_method(cell.method).imagines:
+            config = make_config(**{**cell.values, "pile": {"unlabeled": choices.unlabeled}})
+            load_pile(config.pile, config.run.data, None, config.data, getattr(config.data, "image_size", 32))
+            return
+
+
+def check_features(plan: "Plan", classes: list[str]) -> None:
+    """Refuse a picture that could not be drawn before anything runs for it."""
+    from daydream.config import make_config
+    from daydream.look import check_picture, choose
+    from daydream.reproduce.plan import Sketch
+
+    check_picture(Path("features.png"))
+    sketch = Sketch(make_config(**plan.chosen[0].values))
+    able = sum(sketch.stream.sizes[: min(sketch.num_tasks, len(sketch.stream) - 1)])
+    choose(sketch.stream, able, classes, None)
+
+
+def show_plan(plan: "Plan", screen: Console, quiet: bool, switch: "StopSwitch") -> "Cost":
+    """Print what is left to run and what it will cost on this machine."""
+    from daydream.reproduce.cost import estimate
+    from daydream.reproduce.results import clock
+
+    def say(line: str) -> None:
+        if not quiet:
+            screen.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    done = len(plan.chosen) - len(plan.pending)
+    say(f"{plan.grid}: {len(plan.chosen)} runs, {done} done, {len(plan.pending)} to do, in {plan.out}")
+    cost = estimate(plan, say, switch)
+    if plan.pending and not quiet:
+        table = Table("cell", "run", "steps", "base task", "about")
+        for number, wave in enumerate(plan.waves):
+            for entry in wave:
+                known = entry.job.folder in cost.seconds
+                steps = sum(stretch.steps for stretch in entry.stretches if not (number and stretch.shared))
+                about = clock(cost.seconds[entry.job.folder]) if known else "unknown"
+                base = "shared" if number else "its own"
+                table.add_row(entry.job.name, Path(entry.job.folder).name, f"{steps:,}", base, about)
+        screen.print(table, highlight=False)
+    for kind, reason in cost.failed.items():
+        say(f"not timed: {kind}: {reason}")
+    say(f"about {clock(cost.total)} in all, as timed on this machine")
+    return cost
+
+
+def ask(count: int) -> None:
+    """Have the user agree, where there is one."""
+    if not sys.stdin.isatty():
+        raise UserError("there is no terminal to ask at: start with --yes, or look first with --dry-run")
+    if not typer.confirm(f"start {count} runs?", err=True):
+        raise typer.Exit(0)
+
+
+def in_process(screen: Console, quiet: bool, switch: "StopSwitch") -> "Executor":
+    """Return what carries out one job after the other, here."""
+    from daydream.progress import make_progress
+    from daydream.reproduce.jobs import InProcess
+
+    return InProcess(lambda: make_progress(switch, screen, quiet or not screen.is_terminal))
+
+
+def run_plan(plan: "Plan", cost: "Cost", executor: "Executor", screen: Console, quiet: bool) -> "Tally":
+    """Run what is left, a line for each run that ends."""
+    from daydream.reproduce.runner import carry_out
+
+    try:
+        plan.runs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {plan.out} cannot be written: {error.strerror}") from error
+    cost.keep(plan.out)
+    return carry_out(plan, executor, teller(cost, screen, quiet))
+
+
+def teller(cost: "Cost", screen: Console, quiet: bool) -> "Callable[[Outcome, Tally], None]":
+    """Return what is told of each run that ends: what it gave, and how long the others will take."""
+    from daydream.reproduce.results import clock
+
+    began, left = time.monotonic(), dict(cost.seconds)
+
+    def tell(outcome: "Outcome", tally: "Tally") -> None:
+        left.pop(outcome.job.folder, None)
+        spent, guessed = time.monotonic() - began, cost.total - sum(left.values())
+        rest = sum(left.values()) * (spent / guessed if guessed else 1.0)
+        head = f"{tally.done} of {tally.jobs}: {outcome.job.name}"
+        if outcome.result is None:
+            sys.stderr.write(f"{head} failed: {' '.join(outcome.error.split())}\n")
+        elif not quiet:
+            kind = outcome.result["reports"]
+            gave = f"average {kind.upper()} {outcome.result[f'average_{kind}']:.2f}"
+            line = f"{head}: {gave}, {clock(outcome.result['seconds'])}; about {clock(rest)} left"
+            screen.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    return tell
+
+
+def show_results(
+    plan: "Plan",
+    choices: "Choices",
+    tally: "Tally",
+    classes: list[str],
+    screen: Console,
+    form: Format,
+    as_json: bool,
+) -> None:
+    """Print ours beside the paper's, and draw the features where they are what was asked for."""
+    from daydream.reproduce.results import markdown_table, text_table
+    from daydream.reproduce.runner import write_results
+
+    found: dict[str, Any] = write_results(plan, choices.scale, tally)
+    drawn = draw_features(plan, classes) if plan.grid == "features" and not tally.failures else None
+    if as_json:
+        sys.stdout.write(json.dumps({**found, "features": drawn} if drawn else found) + "\n")
+        return
+    if form is Format.md:
+        sys.stdout.write(markdown_table(found))
+    else:
+        screen.print(text_table(found), f"results: {plan.out / plan.grid / 'results.json'}", sep="\n", highlight=False)
+    if drawn:
+        from daydream.tables import look_table
+
+        screen.print(look_table(drawn), highlight=False)
+
+
+def draw_features(plan: "Plan", classes: list[str]) -> dict[str, Any]:
+    """Draw Figure 1b from the run of the first class order."""
+    from daydream.look import look_at
+
+    return look_at(Path(plan.chosen[0].folder), classes, None, plan.out / plan.grid / "features.png")

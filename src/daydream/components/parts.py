@@ -1,0 +1,98 @@
+"""Parts that any method can carry, none of which costs anything at inference: blending, rotations, averaging.
+
+Each is off by default, and a run without them is what it would be without this file. They change a task's one stage
+that trains the network with its batch norm: rotations within averaging within blending.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from daydream.components.blending import Blending
+from daydream.components.ema import averaged
+from daydream.components.rotations import rotated
+from daydream.methods.method import Method
+from daydream.settings import require, setting
+from daydream.stage import Stage
+from daydream.stream import Stream, Task
+
+OFF = "1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartsSettings:
+    """Settings of the parts."""
+
+    blend: str = setting(
+        OFF,
+        "share A of the trained network when it is blended with the one before the increment: a number, counts (by "
+        "class counts) or held-out (chosen on held-out images); 1 is no blending (arXiv 2404.04002, 2312.08977)",
+    )
+    blend_statistics: Literal["blend", "measure"] = setting(
+        "blend", "batch-norm statistics of a blended network: blended too, or measured on new images and exemplars"
+    )
+    rotations: Literal["none", "base", "all"] = setting(
+        "none", "train each new class's four rotations as four classes: never, in the base task, in all (ICML 2020)"
+    )
+    rotation_views: Literal["four", "one"] = setting(
+        "four", "an image appears in all four rotations (a step costs four times as much) or in a random one"
+    )
+    ema: float = setting(0.0, "decay of an average of the weights that replaces them after an increment; 0 is none")
+
+    def __post_init__(self) -> None:
+        share = self.blend
+        if share not in ("counts", "held-out"):
+            number = _number(share)
+            wanted = "must be a number above 0 and at most 1, 'counts' or 'held-out'"
+            require(number is not None and 0 < number <= 1, f"--blend {share} {wanted}")
+        measured = self.blend_statistics == "measure"
+        require(not measured or "blend" in self.wanted, "--blend-statistics measure needs --blend with less than 1")
+        require(0 <= self.ema < 1, f"--ema {self.ema} must be at least 0 and below 1")
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """Name the parts that are on, with the value that says so."""
+        on = {"blend": _number(self.blend) != 1, "rotations": self.rotations != "none", "ema": self.ema > 0}
+        return {name: str(getattr(self, name)) for name, wanted in on.items() if wanted}
+
+
+class Parts:
+    """Puts the parts that are wanted into a method's stages."""
+
+    def __init__(self, settings: PartsSettings, method: Method[Any]) -> None:
+        self.settings, self.method = settings, method
+        self.blending = Blending(settings.blend, settings.blend_statistics, method)
+
+    def check(self, stream: Stream) -> None:
+        """Raise the user's mistake if stream and parts do not fit; called before anything is written."""
+        self.blending.check(stream)
+
+    def stages(self, task: Task, stages: Sequence[Stage]) -> list[Stage]:
+        """Return a method's stages of a task with the parts in the last one that trains the network."""
+        training = [place for place, stage in enumerate(stages) if "net" in stage.train_mode]
+        if not training:
+            return list(stages)
+        place = training[-1]
+        return [*stages[:place], self.carried(task, stages[place]), *stages[place + 1 :]]
+
+    def rotates(self, task: Task) -> bool:
+        """Say whether the head has turned classes while the task trains."""
+        return self.settings.rotations == "all" or (self.settings.rotations == "base" and task.is_base)
+
+    def carried(self, task: Task, stage: Stage) -> Stage:
+        """Return a training stage with its parts."""
+        settings, wanted = self.settings, self.settings.wanted
+        if self.rotates(task):
+            stage = rotated(stage, settings.rotation_views, self.method.setup.seed, task.index)
+        if "ema" in wanted and not task.is_base:
+            stage = averaged(stage, settings.ema)
+        if "blend" in wanted and not task.is_base:
+            stage = self.blending.blended(task, stage)
+        return stage
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,64 @@
+"""The feature picture of a run: some classes' real images, exemplars and counterparts on one map each."""
+
+from collections.abc import Sequence
+
+from daydream.errors import UserError
+from daydream.report.charts import Figure
+from daydream.report.gather import Run
+from daydream.report.run_charts import KINDS_OF_FEATURES, features
+
+CLASSES = 2  # drawn of a run: t-SNE takes seconds per class
+RUNS = 3  # drawn of a report: each loads its data and its network
+NONE = "this run has no generators, so there are no counterparts to draw."
+LATER = "drawn by `daydream report`, which loads the run's images and network; not when a run ends."
+
+
+def has_generators(run: Run) -> bool:
+    """Say whether a run imagines with generators."""
+    imagination = run.components.get("imagination", {})
+    wanted = run.settings["method"] == "imagine" or imagination.get("imagine", False)
+    return bool(wanted and imagination.get("counterparts", 0) and run.settings["method"] != "mixup")
+
+
+def undrawn(run: Run) -> str:
+    """Say why the page that a run writes when it ends has no feature picture."""
+    return LATER if has_generators(run) else NONE
+
+
+def feature_charts(runs: Sequence[Run]) -> dict[str, list[Figure] | str]:
+    """Return, by a run's path, its charts or the reason why it has none; the first runs with generators are drawn."""
+    found: dict[str, list[Figure] | str] = {}
+    drawn = 0
+    for run in runs:
+        if not has_generators(run):
+            found[str(run.path)] = NONE
+        elif drawn == RUNS:
+            found[str(run.path)] = f"drawn for the first {RUNS} runs with generators: daydream look {run.path}"
+        else:
+            found[str(run.path)] = charts_or_reason(run)
+            drawn += 1
+    return found
+
+
+def charts_or_reason(run: Run) -> list[Figure] | str:
+    """Load a run's data and last checkpoint and draw its first classes; say why where that cannot be done."""
+    from threadpoolctl import threadpool_limits
+
+    from daydream import look
+    from daydream.config import config_from_json
+    from daydream.experiment import Experiment
+    from daydream.nets.generators import GeneratorBank
+    from daydream.runs import RunFolder
+
+    try:
+        experiment = Experiment(config_from_json(run.config))
+        state, _ = look.last_state(experiment, RunFolder(run.path))
+        bank = state.nets["generators"]
+        assert isinstance(bank, GeneratorBank)
+        labels = look.choose(experiment.stream, bank.classes, [], None)[:CLASSES]
+        gathered = look.gather(experiment, state, labels)
+    except UserError as error:
+        return f"not drawn: {error}"
+    with threadpool_limits(1):  # so few points take thirty times as long with threads that wait for busy cores
+        maps = {name: [part.tolist() for part in look.embed(parts)] for name, parts in gathered.items()}
+    return [features(name, dict(zip(KINDS_OF_FEATURES, parts, strict=True))) for name, parts in maps.items()]

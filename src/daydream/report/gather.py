@@ -1,0 +1,171 @@
+"""Run folders as plain data for tables and charts. Nothing is trained or computed here beyond sums."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from daydream import evaluate
+from daydream.config import FORMAT
+from daydream.errors import UserError
+from daydream.runs import RunFolder
+from daydream.tables import method_name
+
+Row = dict[str, Any]
+KINDS = ("nme", "cnn")
+
+
+class Spent(NamedTuple):
+    """What a stage took in one task."""
+
+    seconds: float
+    images: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its settings and what it has measured so far."""
+
+    path: Path
+    name: str
+    """The shortest end of its path that no other run of the report has."""
+    config: Row
+    result: Row | None
+    tasks: list[Row]
+    epochs: list[Row]
+    confusion: Row | None
+    """What was taken for what after the last task; None before it, or in a run that did not write it."""
+
+    @property
+    def settings(self) -> Row:
+        run: Row = self.config["run"]
+        return run
+
+    @property
+    def components(self) -> Row:
+        """Return the settings of the data set, the method and what it carries."""
+        sections = {key: value for key, value in self.config.items() if isinstance(value, dict)}
+        return {key: value for key, value in sections.items() if key not in ("run", "environment")}
+
+    @property
+    def method(self) -> str:
+        return method_name(self.settings["method"])
+
+    @property
+    def finished(self) -> bool:
+        return self.result is not None
+
+    @property
+    def status(self) -> str:
+        done = len(self.tasks)
+        return "finished" if self.finished else f"unfinished: {done} task{'s' * (done != 1)} done"
+
+    @property
+    def evaluated_on(self) -> str:
+        return "validation" if self.settings["validation"] else "test"
+
+    @property
+    def protocol(self) -> str:
+        """What must agree before two runs compare, in words."""
+        s = self.settings
+        stopped = f", first {s['tasks']} tasks" if s.get("tasks") else ""
+        keeps = not self.tasks or any(row["exemplars"] for row in self.tasks)
+        held = f"memory {s['memory']} {s['budget']}" if keeps else "no memory"
+        return f"{s['base']} classes + {s['steps']} steps{stopped}, {held}, {s['backbone']}, order {s['order']}"
+
+    def measured(self, kind: str) -> list[Row]:
+        """Return the tasks that have this kind of accuracy: a run without exemplars has no NME."""
+        return [row for row in self.tasks if row[kind] is not None]
+
+    def matrix(self, kind: str) -> list[list[float]]:
+        """Return the accuracy on the classes of task j after task t, t rows of t + 1 values."""
+        return [row[kind]["per_task"] for row in self.measured(kind)]
+
+    def forgetting(self, kind: str) -> list[float | None]:
+        """Return the forgetting after each task; None after the first."""
+        matrix = self.matrix(kind)
+        return [evaluate.forgetting(matrix[: t + 1]) for t in range(len(matrix))]
+
+    @property
+    def stages(self) -> list[str]:
+        """Return the names of its stages in the order they first ran."""
+        return list(dict.fromkeys(row["stage"] for row in self.epochs))
+
+    def of_stage(self, stage: str) -> list[Row]:
+        return [row for row in self.epochs if row["stage"] == stage]
+
+    def spent(self) -> dict[tuple[int, str], Spent]:
+        """Return what each stage of each task took."""
+        found: dict[tuple[int, str], Spent] = {}
+        for row in self.epochs:
+            key = (row["task"], row["stage"])
+            before = found.get(key, Spent(0.0, 0))
+            found[key] = Spent(before.seconds + row["seconds"], before.images + row["images"])
+        return found
+
+    def seconds_of_tasks(self) -> list[float]:
+        """Return what each finished task took from its start to its evaluation, all included."""
+        ends = [0.0, *(row["seconds"] for row in self.tasks)]
+        return [max(0.0, after - before) for before, after in pairwise(ends)]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Runs on the same images: only they are drawn together."""
+
+    title: str
+    runs: list[Run]
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """Read runs, finished or not, each folder once; a folder that is none is the user's mistake."""
+    unique = list({path.resolve(): path for path in paths}.values())
+    folders = [RunFolder.open(path) for path in unique]
+    return [_read(folder, name) for folder, name in zip(folders, short_names(unique), strict=True)]
+
+
+def _read(folder: RunFolder, name: str) -> Run:
+    config = folder.config
+    if config.get("format") != FORMAT or "run" not in config:
+        raise UserError(f"{folder.path} is not a run: its config.json is not one that daydream {FORMAT=} wrote")
+    try:
+        rows = folder.metrics()
+    except ValueError as error:
+        raise UserError(f"{folder.path / 'metrics.jsonl'} is damaged: {error}; leave this run out") from error
+    confusions = [row for row in rows if row["kind"] == "confusion"]
+    return Run(
+        path=folder.path,
+        name=name,
+        config=config,
+        result=folder.result,
+        tasks=[row for row in rows if row["kind"] == "task"],
+        epochs=[row for row in rows if row["kind"] == "epoch"],
+        confusion=confusions[-1] if confusions else None,
+    )
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest end of each path that no other path ends in."""
+    parts = [path.resolve().parts for path in paths]
+
+    def shortest(own: tuple[str, ...]) -> Iterator[str]:
+        for length in range(1, len(own) + 1):
+            if sum(other[-length:] == own[-length:] for other in parts) == 1:
+                yield "/".join(own[-length:])
+
+    return [next(shortest(own)) for own in parts]
+
+
+def sections(runs: Sequence[Run]) -> list[Section]:
+    """Split runs by the images they saw, in order of first appearance."""
+    keys = [(run.settings["data"], run.config.get("fingerprint", "")) for run in runs]
+    named = Counter(data for data, _ in dict.fromkeys(keys))
+    return [
+        Section(
+            title=data if named[data] == 1 else f"{data}, images {fingerprint[:8]}",
+            runs=[run for run, key in zip(runs, keys, strict=True) if key == (data, fingerprint)],
+        )
+        for data, fingerprint in dict.fromkeys(keys)
+    ]

@@ -1,0 +1,159 @@
+"""A job is one run of a grid: plain data that any process can carry out, and the executors that do."""
+
+import hashlib
+import json
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from daydream.config import config_from_json, make_config
+from daydream.engine import Interrupted
+from daydream.errors import UserError
+from daydream.reproduce.grids import Values
+from daydream.runs import RunFolder, read_json
+from daydream.settings import plain_json
+
+if TYPE_CHECKING:
+    from daydream.experiment import Experiment, Progress
+    from daydream.progress import Silent
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: its name for people, its folder, and its settings in sections as `make_config` takes them."""
+
+    name: str
+    folder: str
+    values: Values
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """Return what the run gave, once it is finished."""
+        path = Path(self.folder) / "result.json"
+        return read_json(path) if path.exists() else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: with a result, or with the line and the trace of what went wrong."""
+
+    job: Job
+    result: dict[str, Any] | None
+    error: str = ""
+    trace: str = ""
+
+
+class Executor(Protocol):
+    """Whoever carries out jobs that do not depend on each other, in any order; each must yield one outcome."""
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]: ...
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """Carries out one job after the other, here, each with a progress of its own."""
+
+    progress: "Callable[[], Silent]"
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        for job in jobs:
+            progress = self.progress()
+            if progress.stop_asked():
+                raise Interrupted
+            try:
+                outcome = attempt(job, progress)
+            finally:
+                progress.close()
+            yield outcome
+
+
+def make_job(name: str, values: Values, runs: Path) -> Job:
+    """Return the job of some settings; equal settings give the same folder, whichever grid asks for them."""
+    run = values["run"]
+    config = make_config(**values).to_json()
+    del config["version"]
+    digest = hashlib.sha256(json.dumps(plain_json(config), sort_keys=True).encode()).hexdigest()[:10]
+    label = f"{run['method']}-{run['steps']}steps-{run['memory']}-{run['order'].replace(':', '')}"
+    return Job(name, str(runs / f"{label}-{digest}"), values)
+
+
+def attempt(job: Job, progress: "Progress") -> Outcome:
+    """Carry out a job; what goes wrong is an outcome too."""
+    try:
+        return Outcome(job, run_job(job, progress))
+    except Interrupted:
+        raise
+    except UserError as error:
+        return Outcome(job, None, str(error))
+    except Exception as error:
+        return Outcome(job, None, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def run_job(job: Job, progress: "Progress") -> dict[str, Any]:
+    """Carry out a job, or what is left of it, and return the result."""
+    from daydream.experiment import Experiment
+
+    folder = Path(job.folder)
+    if job.result is not None:
+        return job.result
+    if (folder / "config.json").exists():
+        run = RunFolder.open(folder)
+        experiment = Experiment(config_from_json(run.config))
+        return _and_forget_compiled(experiment, lambda: experiment.resume(run, progress))
+    experiment = Experiment(make_config(**job.values))
+    shared = SharedBase.of(experiment)
+    trained = shared.find(folder.parent) if shared is not None else None
+    if trained is not None:
+        experiment.start_from(trained)
+    return _and_forget_compiled(experiment, lambda: experiment.start(folder, progress))
+
+
+def _and_forget_compiled(experiment: "Experiment", train: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Train, then drop what was compiled: a process that runs many jobs must not run out of room for more."""
+    try:
+        return train()
+    finally:
+        if experiment.hardware.compile:
+            import torch
+
+            torch.compiler.reset()
+
+
+@dataclass(frozen=True)
+class SharedBase:
+    """All that a base task depends on: runs that agree on it may train it once."""
+
+    conditions: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    seed: int
+
+    @classmethod
+    def of(cls, experiment: "Experiment") -> "SharedBase | None":
+        """Return what an experiment's base task depends on, or None where its method does not share it."""
+        from daydream import base
+
+        shared = [stage.shared_as for stage in experiment.stages(experiment.stream.task(0)) if stage.shared_as]
+        if not shared:
+            return None
+        conditions, settings = plain_json([base.conditions(experiment), shared[0]])
+        return cls(conditions, settings, experiment.config.run.seed)
+
+    def with_order(self, class_names: Sequence[str]) -> "SharedBase":
+        """Return what it would be if the classes arrived in another order."""
+        order = list(class_names)[: self.conditions["base"]]
+        return SharedBase({**self.conditions, "order": order}, self.settings, self.seed)
+
+    def find(self, runs: Path) -> Path | None:
+        """Return a run in a folder that has trained this base task."""
+        for path in sorted(runs.glob("*/base/latest.json")):
+            info, run = read_json(path), path.parents[1]
+            seed = read_json(run / "config.json")["run"]["seed"]
+            if SharedBase(info["conditions"], info["settings"], seed) == self:
+                return run
+        return None
+
+
+def with_order(values: Values, order: str) -> Values:
+    return {**values, "run": {**values["run"], "order": order}}

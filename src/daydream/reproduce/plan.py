@@ -1,0 +1,120 @@
+"""A grid's plan: its jobs, which of them are done, and which must wait for another's base task."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from daydream.config import make_config
+from daydream.data.images import ImageSet
+from daydream.experiment import Experiment
+from daydream.reproduce.grids import Cell
+from daydream.reproduce.jobs import Job, SharedBase, make_job, with_order
+from daydream.stream import class_order
+
+
+class Sketch(Experiment):
+    """An experiment that is planned, not run: its own images stand in for the pile, which no number of steps depends
+    on and which may be large."""
+
+    def load_pile(self) -> ImageSet:
+        return self.stream.train
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The steps of one stage of one task."""
+
+    task: int
+    stage: str
+    steps: int
+    shared: bool
+    """Whether a base task trained elsewhere spares it."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is the same in all jobs that differ in class order alone."""
+
+    class_names: tuple[str, ...]
+    stretches: tuple[Stretch, ...]
+    base: SharedBase | None
+
+    @classmethod
+    def of(cls, sketch: Sketch) -> "Shape":
+        stretches = [
+            Stretch(row.task, stage.name, stage.epochs * stage.steps, row.task == 0 and stage.shared_as is not None)
+            for row in sketch.plan()
+            for stage in row.stages
+        ]
+        return cls(sketch.data.class_names, tuple(stretches), SharedBase.of(sketch))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A job as planned: what it will do, and the base task it shares, if its method shares one."""
+
+    job: Job
+    stretches: tuple[Stretch, ...]
+    base: SharedBase | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of a grid, the jobs of each, an order each, and the jobs that are chosen."""
+
+    grid: str
+    out: Path
+    orders: tuple[str, ...]
+    cells: Sequence[Cell]
+    jobs: dict[str, list[Job]]
+    """By a cell's name; none for a method that does not exist."""
+    chosen: list[Job]
+    """Each once, though several cells may need it."""
+
+    @property
+    def runs(self) -> Path:
+        return self.out / "runs"
+
+    @cached_property
+    def pending(self) -> list[Planned]:
+        """What is left to do, as it stood when first asked."""
+        shapes: dict[str, Shape] = {}
+        return [_planned(job, shapes) for job in self.chosen if job.result is None]
+
+    @cached_property
+    def waves(self) -> list[list[Planned]]:
+        """The jobs in two waves: first one for each base task that is not trained yet, then those that share it."""
+        first, then, known = list[Planned](), list[Planned](), list[SharedBase]()
+        for entry in self.pending:
+            base = entry.base
+            if base is not None and (base in known or base.find(self.runs)):
+                then.append(entry)
+            else:
+                first.append(entry)
+                known += [base] if base is not None else []
+        return [first, then]
+
+
+def make_plan(grid: str, cells: Sequence[Cell], chosen: Sequence[Cell], orders: Sequence[str], out: Path) -> Plan:
+    """Give every cell a job for each class order; check all settings before anything runs."""
+    jobs: dict[str, list[Job]] = {}
+    for cell in cells:
+        jobs[cell.name] = [
+            make_job(f"{cell.name}, order {order}", with_order(cell.values, order), out / "runs")
+            for order in orders
+            if cell.values is not None
+        ]
+    unique = {job.folder: job for cell in chosen for job in jobs[cell.name]}
+    return Plan(grid, out, tuple(orders), cells, jobs, list(unique.values()))
+
+
+def _planned(job: Job, shapes: dict[str, Shape]) -> Planned:
+    """Plan a job; jobs that differ in class order alone are planned by one sketch."""
+    key = json.dumps(with_order(job.values, ""), sort_keys=True)
+    if key not in shapes:
+        shapes[key] = Shape.of(Sketch(make_config(**job.values)))
+    names, base = shapes[key].class_names, shapes[key].base
+    arriving = [names[i] for i in class_order(job.values["run"]["order"], len(names))]
+    return Planned(job, shapes[key].stretches, base and base.with_order(arriving))

@@ -1,0 +1,183 @@
+"""A grid's results: ours over the class orders run, beside the paper's, as data and as tables."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from daydream.config import environment
+from daydream.reproduce import paper
+from daydream.reproduce.grids import Cell, Scale
+from daydream.reproduce.jobs import Job, Outcome
+from daydream.reproduce.plan import Plan
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What the runs of a cell gave."""
+
+    accuracy: str
+    """nme or cnn."""
+    mean: float
+    deviation: float | None
+    """Standard deviation over class orders; None for one."""
+    orders: int
+
+
+def summarize(results: Sequence[Mapping[str, Any]]) -> Ours | None:
+    """Return mean and deviation of the accuracy a method reports, averaged over tasks; None where nothing was run."""
+    if not results:
+        return None
+    kind = results[0]["reports"]
+    found = [result[f"average_{kind}"] for result in results]
+    spread = statistics.stdev(found) if len(found) > 1 else None
+    return Ours(kind, statistics.mean(found), spread, len(found))
+
+
+def document(plan: Plan, scale: Scale, failures: Mapping[str, Outcome]) -> dict[str, Any]:
+    """Return all there is to know about a grid as it stands, as plain data."""
+    return {
+        "grid": plan.grid,
+        "scale": scale.name,
+        "orders": list(plan.orders),
+        "protocol": protocol(plan, scale),
+        "cells": [_cell(cell, plan.jobs[cell.name], plan.out, scale, failures) for cell in plan.cells],
+        "statements": list(paper.statements(plan.grid)),
+        "environment": environment(),
+    }
+
+
+def _cell(cell: Cell, jobs: Sequence[Job], out: Path, scale: Scale, failures: Mapping[str, Outcome]) -> dict[str, Any]:
+    runs = [_run(job, out, failures.get(job.folder)) for job in jobs]
+    ours = summarize([run.pop("result") for run in runs if run.get("result")])
+    whole = ours is not None and not any(job.values["run"]["tasks"] for job in jobs)
+    comparable = scale.comparable and whole and cell.paper is not None
+    return {
+        "name": cell.name,
+        "row": cell.row,
+        "method": cell.method,
+        "steps": cell.steps,
+        "memory": cell.memory,
+        "accuracy": ours and ours.accuracy,
+        "mean": ours and round(ours.mean, 4),
+        "deviation": None if ours is None or ours.deviation is None else round(ours.deviation, 4),
+        "orders": ours.orders if ours else 0,
+        "paper": cell.paper,
+        "paper_mark": cell.mark,
+        "paper_budget": cell.budget,
+        "difference": round(ours.mean - cell.paper, 4) if comparable and ours and cell.paper is not None else None,
+        "state": _state(jobs, ours, runs),
+        "runs": runs,
+    }
+
+
+def _run(job: Job, out: Path, failure: Outcome | None) -> dict[str, Any]:
+    result = job.result
+    found: dict[str, Any] = {"order": job.values["run"]["order"], "folder": str(Path(job.folder).relative_to(out))}
+    if result is not None:
+        keys = ("average_nme", "average_cnn", "last_nme", "last_cnn", "seconds", "parameters")
+        known = {**{key: result[key] for key in keys}, "device": result["config"]["device"]}
+        return {**found, **known, "result": result}
+    return {**found, "error": failure.error, "trace": failure.trace} if failure else found
+
+
+def _state(jobs: Sequence[Job], ours: Ours | None, runs: Sequence[Mapping[str, Any]]) -> str:
+    if not jobs:
+        return "not implemented"
+    if any("error" in run for run in runs):
+        return "failed"
+    done = ours.orders if ours else 0
+    if done == len(jobs):
+        return "done"
+    return "not run" if not done else f"{done} of {len(jobs)} orders"
+
+
+def protocol(plan: Plan, scale: Scale) -> str:
+    """Say in one line what was run, so that nobody compares what does not compare."""
+    runs = [job.values for jobs in plan.jobs.values() for job in jobs]
+    run = runs[0]["run"]
+    sizes = sorted({values["run"]["memory"] for values in runs}, reverse=True)
+    memory = " and ".join(f"{size:,}" for size in sizes)
+    limits = {values["run"]["tasks"] for values in runs} - {None}
+    tasks = f", the first {min(limits)} tasks" if limits else ""
+    line = (
+        f"{run['data']}, {run['base']} base classes, memory {memory} by the rule total for every method, "
+        f"{run['backbone']}, seed {run['seed']}{tasks}"
+    )
+    if not scale.comparable:
+        return f"{line}; a miniature: its numbers do not compare with the paper's"
+    return f"{line}; no difference to the paper is given, its runs see all tasks" if limits else line
+
+
+def text_table(found: Mapping[str, Any]) -> RenderableType:
+    """Show a grid for the terminal."""
+    heads, rows = _lines(found)
+    table = Table(*heads)
+    for row in rows:
+        table.add_row(*row)
+    return Group(Text(_title(found), style="bold"), Text(found["protocol"]), table, *map(Text, _remarks(found)))
+
+
+def markdown_table(found: Mapping[str, Any]) -> str:
+    """Write a grid for a document."""
+    heads, rows = _lines(found)
+    lines = [f"**{_title(found)}.** {found['protocol']}.", ""]
+    lines += [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+    lines += ["", *(f"- {remark}" for remark in _remarks(found))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _title(found: Mapping[str, Any]) -> str:
+    return f"{found['grid']}, scale {found['scale']}, class orders {', '.join(found['orders'])}"
+
+
+def _lines(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the rows of the table: steps and memory only where they vary."""
+    cells = found["cells"]
+    varying = [key for key in ("steps", "memory") if len({cell[key] for cell in cells}) > 1]
+    heads = ["cell", "row", *varying, "accuracy", "ours", "the paper", "difference", "state"]
+    rows = []
+    for cell in cells:
+        spread = "" if cell["deviation"] is None else f" ± {cell['deviation']:.2f}"
+        rows.append(
+            [
+                cell["name"],
+                cell["row"],
+                *("–" if cell[key] is None else f"{cell[key]:,}" for key in varying),
+                (cell["accuracy"] or "–").upper(),
+                "–" if cell["mean"] is None else f"{cell['mean']:.2f}{spread}",
+                "–" if cell["paper"] is None else f"{cell['paper']:.2f}{cell['paper_mark']}",
+                "–" if cell["difference"] is None else f"{cell['difference']:+.2f}",
+                cell["state"],
+            ]
+        )
+    return heads, rows
+
+
+def _remarks(found: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know beside the numbers."""
+    lines = [f"the paper: {statement}" for statement in found["statements"]]
+    others = sorted({cell["row"] for cell in found["cells"] if cell["paper_budget"] == "per_class"})
+    if others:
+        lines.append(f"the paper's numbers of {', '.join(others)} belong to runs with 20 exemplars per class")
+    marks = {cell["paper_mark"] for cell in found["cells"]}
+    if "†" in marks:
+        lines.append("† re-run by the paper's authors with public code; ‡ their method with MixUp for its generators")
+    for cell in found["cells"]:
+        for run in cell["runs"]:
+            if "error" in run:
+                lines.append(f"failed: {cell['name']}, order {run['order']}: {' '.join(run['error'].split())}")
+    return lines
+
+
+def clock(seconds: float) -> str:
+    """Say a time in words short enough for a plan."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,134 @@
+"""Parts in whole runs: off they are nothing, on they resume, what does not fit is refused, and a recipe's defaults."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import StopIn, Watch, tiny_experiment, without_times
+
+from daydream.cli import main
+from daydream.config import config_from_json
+from daydream.engine import Interrupted
+from daydream.errors import UserError
+from daydream.export import of_run
+from daydream.methods import METHODS, load_method
+from daydream.runs import RunFolder
+from daydream.tables import command_of
+
+ALL_ON = {
+    "blend": "held-out", "blend_statistics": "measure", "rotations": "all", "rotation_views": "one", "ema": 0.5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_off_they_leave_every_stage_as_it_is(method: str) -> None:
+    kind = load_method(method)
+    experiment = tiny_experiment(method, parts={"blend": "1", "rotations": "none"} if kind.defaults else {})
+    if experiment.parts is None:
+        assert not kind.carries
+        return
+    for index in range(experiment.num_tasks):
+        task = experiment.stream.task(index)
+        stages = experiment.method.stages(task)
+        assert all(a is b for a, b in zip(experiment.parts.stages(task, stages), stages, strict=True))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("parts") / "run"
+    tiny_experiment(parts=ALL_ON).start(folder, Watch())
+    return RunFolder(folder)
+
+
+@pytest.mark.parametrize("task", [0, 1, 2])
+def test_a_run_resumes_inside_each_stage_to_the_same_numbers(finished: RunFolder, tmp_path: Path, task: int) -> None:
+    folder = tmp_path / "stopped"
+    with pytest.raises(Interrupted):
+        tiny_experiment(parts=ALL_ON).start(folder, StopIn(task, "train"))
+    result = tiny_experiment(parts=ALL_ON).resume(RunFolder.open(folder), Watch())
+    assert without_times(result) == without_times(finished.result)
+    assert without_times(RunFolder(folder).metrics()) == without_times(finished.metrics())
+
+
+def test_a_run_resumes_from_the_checkpoint_of_a_later_epoch(finished: RunFolder, tmp_path: Path) -> None:
+    folder = tmp_path / "crashed"
+    steps = [stage.steps for row in tiny_experiment(parts=ALL_ON).plan() for stage in row.stages if stage.epochs]
+    with pytest.raises(RuntimeError, match="fell over"):
+        tiny_experiment(parts=ALL_ON).start(folder, Watch(crash_at=2 * steps[0] + steps[1] + 2))
+    result = tiny_experiment(parts=ALL_ON).resume(RunFolder.open(folder), Watch())
+    assert without_times(result) == without_times(finished.result)
+
+
+def test_the_chosen_share_is_recorded(finished: RunFolder) -> None:
+    rows = [row for row in finished.metrics() if row["kind"] == "report"]
+    assert [(row["task"], row["stage"]) for row in rows] == [(1, "train"), (2, "train")]
+    assert all(0.3 <= row["blend"] <= 1 for row in rows)
+
+
+def test_a_head_with_turned_classes_is_not_exported(tmp_path: Path) -> None:
+    experiment = tiny_experiment(parts={"rotations": "base"})
+    with pytest.raises(Interrupted):
+        experiment.start(tmp_path / "run", StopIn(0, "train"))
+    with pytest.raises(UserError, match="rotated classes"):
+        of_run(experiment, RunFolder.open(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("method", "run", "parts", "complaint"),
+    [
+        ("replay", {}, {"blend": "0"}, "--blend 0 must be"),
+        ("replay", {}, {"blend": "1.5"}, "--blend 1.5 must be"),
+        ("replay", {}, {"blend": "half"}, "--blend half must be"),
+        ("replay", {}, {"blend": "nan"}, "--blend nan must be"),
+        ("replay", {}, {"ema": 1.0}, "--ema 1.0 must be"),
+        ("replay", {}, {"blend_statistics": "measure"}, "needs --blend"),
+        ("replay", {}, {"rotations": "some"}, "one of none, base, all"),
+        ("replay", {"memory": 6}, {"blend": "held-out"}, "needs 2 exemplars per class"),
+        ("replay", {"memory": 24, "budget": "per_class"}, {"blend": "held-out"}, "fewer than the 24"),
+        ("finetune", {}, {"blend": "held-out"}, "does not keep"),
+        ("joint", {}, {"blend": "0.5"}, "--blend 0.5 does not fit method 'joint'"),
+        ("joint", {}, {"ema": 0.5}, "--ema 0.5 does not fit method 'joint'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(method: str, run: dict[str, Any], parts: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        tiny_experiment(method, run, parts=parts)
+
+
+def test_a_recipe_brings_its_defaults_and_config_json_records_them(tmp_path: Path) -> None:
+    experiment = tiny_experiment("dream", {"tasks": 1})
+    experiment.start(tmp_path / "run", Watch())
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["parts"]["blend"], config["parts"]["rotations"]) == ("0.6", "base")
+    assert config["imagination"]["pile_distillation"] == 0.5
+    assert config_from_json(config).to_json() == experiment.config.to_json()
+    words = command_of(config)
+    assert "--method dream" in words
+    assert "--blend" not in words
+    assert "--pile-distillation" not in words
+
+
+def test_what_is_given_beats_a_recipe() -> None:
+    config = tiny_experiment("dream", imagination={"pile_distillation": 0.0}, parts={"blend": "counts"}).config
+    assert (config.parts.blend, config.parts.rotations) == ("counts", "base")
+    assert config.imagination.pile_distillation == 0.0
+    words = command_of(config.to_json())
+    assert "--blend counts" in words
+    assert "--pile-distillation 0.0" in words
+
+
+def test_help_shows_a_recipes_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    for method, default in (("replay", "[default: 1]"), ("dream", "[default: 0.6]")):
+        with pytest.raises(SystemExit):
+            main(["run", "--method", method, "--help"])
+        text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        about = text[text.index("--blend ") : text.index("--blend-statistics ")]
+        assert default in about
+
+
+def test_a_run_without_parts_in_its_config_is_read() -> None:
+    stored = tiny_experiment().config.to_json()
+    del stored["parts"]
+    assert config_from_json(stored).parts.wanted == {}
+    assert "--blend" not in command_of(stored)

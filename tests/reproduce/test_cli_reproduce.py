@@ -1,0 +1,148 @@
+"""The command `reproduce`: what it prints and writes, and one clear line for every mistake."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_grids import TINY
+
+from daydream.cli import main
+from daydream.engine import Interrupted
+from daydream.reproduce import cost, grids, jobs
+from daydream.reproduce.cost import Trial
+
+TWO = ["--scale", "smoke", "--cells", "baseline,sc"]
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", *words])
+    out, err = capsys.readouterr()
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out, err
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(grids.SCALES, "smoke", TINY)
+    monkeypatch.setattr(cost, "try_out", lambda *_: Trial(start=2.0))  # a real one: test_cost.py
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["table2"], "unknown grid 'table2'; did you mean 'table1'?"),
+        (["ablation", "--scale", "smoke", "--cells", "basline"], "unknown cell 'basline'; did you mean 'baseline'?"),
+        (["ablation", "--scale", "smoke", "--methods", "icarl"], "unknown method of this grid 'icarl'"),
+        (["ablation", "--scale", "smal"], "'smal'"),
+        (["ablation", "--scale", "smoke", "--orders", "4"], "--orders 4 must be 1, 2 or 3"),
+        (["ablation", "--scale", "smoke", "--tasks", "-1"], "--tasks -1 must be at least 1"),
+        (["ablation", "--scale", "smoke", "--device", "abacus"], "--device abacus is not a device"),
+        (["ablation", "--scale", "smoke", "--unlabeled", "folder:nowhere"], "nowhere"),
+        (["ablation", "--scale", "smoke", "--class", "ring"], "--class chooses what `features` draws"),
+        (["features", "--scale", "smoke", "--class", "rign"], "unknown class 'rign'; did you mean 'ring'?"),
+        (["piles", "--scale", "smoke", "--pile-classes", "many"], "--pile-classes many must be whole numbers above 0"),
+        (["ablation"], "no unlabelled images of its own: say where they are with --unlabeled"),
+        (["ablation", "--methods", "replay"], "data set 'cifar100' needs --root DIR"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, *words)
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1, err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_shows_runs_and_cost_and_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = call(capsys, "ablation", *TWO, "--out", str(tmp_path / "grid"), "--dry-run")
+    assert code == 0, err
+    assert "ablation: 2 runs, 0 done, 2 to do" in out
+    assert out.count("its own") == 1
+    assert out.count("shared") == 1
+    assert "about 4 s in all" in out
+    assert not (tmp_path / "grid").exists()
+
+
+def test_two_cells_are_run_compared_and_not_run_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    here = ["--out", str(tmp_path / "grid")]
+    code, out, err = call(capsys, "ablation", *TWO, *here)
+    assert code == 0, err
+    assert "2 of 2: sc, order natural: average NME" in out
+    assert "a miniature: its numbers do not compare" in out
+    stored = json.loads((tmp_path / "grid" / "ablation" / "results.json").read_text())
+    assert [cell["state"] for cell in stored["cells"]] == ["done", "done", "not run", "not run"]
+    code, out, err = call(capsys, "ablation", *TWO, *here, "--json")
+    assert code == 0, err
+    assert json.loads(out) == stored
+    assert "2 done, 0 to do" in err
+    code, out, _ = call(capsys, "ablation", *TWO, *here, "--format", "md")
+    assert code == 0
+    assert out.startswith("**ablation, scale smoke")
+    assert "| baseline | Baseline | NME |" in out
+
+
+def test_features_draws_the_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    code, out, err = call(
+        capsys, "features", "--scale", "smoke", "--out", str(tmp_path), "--json", "--quiet", "--class", "ring"
+    )
+    assert code == 0, err
+    assert list(json.loads(out)["features"]["classes"]) == ["ring"]
+    assert (tmp_path / "features" / "features.png").stat().st_size > 1000
+
+
+def test_a_failing_cell_is_reported_and_the_exit_code_is_1(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(job: jobs.Job, progress: object) -> dict[str, object]:
+        raise RuntimeError("out of\nmemory")
+
+    monkeypatch.setattr(jobs, "run_job", broken)
+    code, out, err = call(capsys, "ablation", *TWO, "--out", str(tmp_path))
+    assert code == 1
+    assert "1 of 2: baseline, order natural failed: RuntimeError: out of memory\n" in err
+    assert out.count("failed: ") == 2
+    assert "Traceback" not in out + err
+
+
+def test_a_grid_of_the_papers_size_asks_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    monkeypatch.setitem(grids.SCALES, "smoke", replace(TINY, comparable=True))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    code, _, err = call(capsys, "ablation", *TWO, "--out", str(tmp_path / "grid"))
+    assert code == 2
+    assert err == "daydream: there is no terminal to ask at: start with --yes, or look first with --dry-run\n"
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    assert call(capsys, "ablation", *TWO, "--out", str(tmp_path / "grid"))[0] == 0
+    assert not (tmp_path / "grid").exists()
+
+
+def test_a_stop_ends_the_command_and_the_next_one_goes_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = jobs.attempt
+
+    def stopped(job: jobs.Job, progress: object) -> jobs.Outcome:
+        if job.values["run"]["method"] == "imagine":
+            raise Interrupted
+        return real(job, progress)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jobs, "attempt", stopped)
+    code, _, err = call(capsys, "ablation", *TWO, "--out", str(tmp_path))
+    assert code == 130
+    assert err == "stopped; the same command goes on from here\n"
+    assert not (tmp_path / "ablation").exists()
+    monkeypatch.setattr(jobs, "attempt", real)
+    code, out, _ = call(capsys, "ablation", *TWO, "--out", str(tmp_path))
+    assert code == 0
+    assert "2 runs, 1 done, 1 to do" in out

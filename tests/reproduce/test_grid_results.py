@@ -1,0 +1,94 @@
+"""Ours beside the paper's: means, deviations, differences, and where none may be given."""
+
+import io
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tiny_grids import CHOICES, TINY
+
+from daydream.reproduce import grids
+from daydream.reproduce.jobs import Outcome
+from daydream.reproduce.plan import Plan, make_plan
+from daydream.reproduce.results import clock, document, markdown_table, summarize, text_table
+
+LIKE_THE_PAPER = replace(TINY, comparable=True, tasks={})
+
+
+def result(nme: float, cnn: float, reports: str = "nme") -> dict[str, Any]:
+    known = {"average_nme": nme, "average_cnn": cnn, "last_nme": nme, "last_cnn": cnn}
+    return {**known, "reports": reports, "seconds": 5.0, "parameters": 460_000, "config": {"device": "cpu"}}
+
+
+def plan_of(out: Path, grid: str, scale: grids.Scale, orders: int, **choices: Any) -> Plan:
+    every = grids.build(grid, replace(CHOICES, scale=scale, **choices))
+    return make_plan(grid, every, every, scale.orders[:orders], out)
+
+
+def finish(plan: Plan, name: str, *results: dict[str, Any]) -> None:
+    for job, found in zip(plan.jobs[name], results, strict=False):
+        Path(job.folder).mkdir(parents=True, exist_ok=True)
+        (Path(job.folder) / "result.json").write_text(json.dumps(found))
+
+
+def shown(found: dict[str, Any]) -> str:
+    screen = io.StringIO()
+    Console(file=screen, width=200).print(text_table(found))
+    return screen.getvalue()
+
+
+def test_mean_and_deviation_over_orders() -> None:
+    found = summarize([result(66.0, 1.0), result(67.0, 2.0), result(65.0, 9.0)])
+    assert found is not None
+    assert (found.accuracy, found.mean, found.orders) == ("nme", 66.0, 3)
+    assert found.deviation == statistics.stdev([66.0, 67.0, 65.0]) == 1.0
+    one = summarize([result(66.0, 62.0, "cnn")])
+    assert one is not None
+    assert (one.accuracy, one.mean, one.deviation) == ("cnn", 62.0, None)
+    assert summarize([]) is None
+
+
+def test_a_grid_beside_the_paper(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "table1", LIKE_THE_PAPER, orders=2)
+    finish(plan, "imagine-10-2000", result(66.0, 60.0), result(67.0, 61.0))
+    finish(plan, "podnet-5-2000", result(60.0, 64.0, "cnn"))
+    broken = plan.jobs["ucir-5-2000"][0]
+    found = document(plan, LIKE_THE_PAPER, {broken.folder: Outcome(broken, None, "it\ndiverged", "trace")})
+    json.dumps(found)
+    cells = {cell["name"]: cell for cell in found["cells"]}
+    ours = cells["imagine-10-2000"]
+    assert (ours["mean"], ours["orders"], ours["state"]) == (66.5, 2, "done")
+    assert ours["difference"] == pytest.approx(66.5 - 66.47)
+    assert ours["runs"][1]["order"] == "seed:1"
+    assert not any(Path(run["folder"]).is_absolute() for run in ours["runs"])
+    assert (cells["podnet-5-2000"]["accuracy"], cells["podnet-5-2000"]["state"]) == ("cnn", "1 of 2 orders")
+    assert (cells["tpcil-5-2000"]["state"] == "not implemented") == (cells["tpcil-5-2000"]["runs"] == [])
+    text = shown(found)
+    for part in ("66.50 ± 0.71", "+0.03", "56.29†", "failed: ucir-5-2000, order natural: it diverged", "20 exemplars"):
+        assert part in text
+    page = markdown_table(found)
+    assert "| imagine-10-2000 | Ours | 10 | 2,000 | NME | 66.50 ± 0.71 | 66.47 | +0.03 | done |" in page
+
+
+def test_no_difference_where_runs_do_not_compare(tmp_path: Path) -> None:
+    for scale, choices, says in (
+        (TINY, {}, "a miniature"),
+        (LIKE_THE_PAPER, {"tasks": 1}, "its runs see all tasks"),
+    ):
+        plan = plan_of(tmp_path / says, "counterparts", scale, orders=1, **choices)
+        finish(plan, "n2", result(66.0, 60.0))
+        found = document(plan, scale, {})
+        cell = next(cell for cell in found["cells"] if cell["name"] == "n2")
+        assert (cell["mean"], cell["paper"], cell["difference"]) == (66.0, 66.47, None)
+        assert says in found["protocol"]
+        text = shown(found)
+        assert "the paper: Above 4 the accuracy drops significantly." in text
+        assert "steps" not in markdown_table(found).splitlines()[2]
+
+
+def test_clock() -> None:
+    assert [clock(s) for s in (5.4, 89, 600, 20_000)] == ["5 s", "89 s", "10 min", "5.6 h"]

@@ -1,0 +1,98 @@
+"""Which runs a grid is made of."""
+
+from dataclasses import replace
+
+import pytest
+
+from daydream.config import make_config
+from daydream.errors import UserError
+from daydream.methods import METHODS
+from daydream.reproduce import grids
+from daydream.settings import changed
+
+FULL, SMOKE = grids.Choices(root="/data", unlabeled="imagenet32:/pile"), grids.Choices(scale=grids.SMOKE)
+
+
+@pytest.mark.parametrize("choices", [FULL, SMOKE], ids=["full", "smoke"])
+@pytest.mark.parametrize("grid", grids.GRIDS)
+def test_every_cell_is_a_valid_run(grid: str, choices: grids.Choices) -> None:
+    cells = grids.build(grid, choices)
+    assert len({cell.name for cell in cells}) == len(cells)
+    for cell in cells:
+        assert (cell.values is None) == (cell.method not in METHODS)
+        if cell.values is not None:
+            run = make_config(**cell.values).run
+            assert (run.budget, run.method, run.seed) == ("total", cell.method, 1)
+
+
+def test_table1_holds_what_the_paper_prints_for_cifar() -> None:
+    cells = {cell.name: cell for cell in grids.build("table1", FULL)}
+    assert len(cells) == 18 * 3 - 6  # six are empty at 2 steps
+    ours = cells["imagine-5-1000"]
+    assert ours.paper == 67.08
+    assert ours.values is not None
+    run = ours.values["run"]
+    assert (run["data"], run["base"], run["steps"], run["memory"], run["tasks"]) == ("cifar100", 50, 5, 1000, None)
+    assert ours.values["pile"]["unlabeled"] == "imagenet32:/pile"
+    assert cells["joint-2"].values == cells["joint-10"].values
+
+
+def test_podnet_runs_the_configuration_whose_accuracy_the_paper_quotes() -> None:
+    chosen = {c.steps: c.values["method"] for c in grids.build("table1", FULL) if c.name in ("podnet-5-2000", "podnet-10-2000") and c.values}  # fmt: skip # noqa: E501
+    assert {steps: method["configuration"] for steps, method in chosen.items()} == {5: "cnn", 10: "nme"}
+
+
+def test_a_pile_is_asked_for_only_by_those_who_imagine() -> None:
+    for cell in grids.build("table1", FULL):
+        if cell.values is not None:
+            wants = bool(cell.values.get("pile", {}).get("unlabeled"))
+            assert wants == (cell.method in ("imagine", "mixup"))
+
+
+def test_tradeoffs_change_one_setting_at_a_time() -> None:
+    usual, *others = [make_config(**c.values).to_json() for c in grids.build("tradeoffs", FULL) if c.values]
+    names = [changed(usual, other) for other in others]
+    assert [len(found) for found in names] == [1] * 12
+    assert {found[0] for found in names} == {
+        "imagination.decoupling",
+        "imagination.cycle",
+        "imagination.imagined_weight",
+        "method.distillation",
+    }
+
+
+def test_piles_and_tasks_follow_the_choices() -> None:
+    some = replace(FULL, pile_classes=(50,), tasks=7)
+    cells = {cell.name: cell for cell in grids.build("piles", some)}
+    assert list(cells) == ["all", "without-cifar100", "classes-50"]
+    few = cells["classes-50"].values
+    assert few is not None
+    assert few["run"]["tasks"] == 7
+    assert few["pile"] == {"unlabeled": "imagenet32:/pile", "pile_exclude": "cifar100", "pile_classes": 50}
+    assert cells["classes-50"].paper is None
+    assert {c.values["run"]["tasks"] for c in grids.build("piles", FULL) if c.values} == {4}
+    sizes = [c.values["data"]["pile_size"] for c in grids.build("piles", SMOKE) if c.values]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == 5
+
+
+def test_selection() -> None:
+    cells = grids.build("table1", SMOKE)
+    names = [cell.name for cell in grids.select(cells, ["imagine-*-2000", "joint-2"], [])]
+    assert names == ["joint-2", "imagine-2-2000", "imagine-5-2000", "imagine-10-2000"]
+    assert [c.name for c in grids.select(cells, ["*-10-1000"], ["ucir"])] == ["ucir-10-1000"]
+    with pytest.raises(UserError, match="unknown cell 'imagin-5-2000'; did you mean 'imagine-5-2000'"):
+        grids.select(cells, ["imagin-5-2000"], [])
+    with pytest.raises(UserError, match="unknown method of this grid 'replay'"):
+        grids.select(cells, [], ["replay"])
+    with pytest.raises(UserError, match="nothing to run: what --cells and --methods leave is nothing"):
+        grids.select(cells, ["ucir-5-2000"], ["imagine"])
+    with pytest.raises(UserError, match="unknown grid 'table2'; did you mean 'table1'"):
+        grids.build("table2", SMOKE)
+
+
+def test_a_method_that_does_not_exist_is_not_run() -> None:
+    cells = [grids.Cell(name="other-5", row="Other", method="other", values=grids.values(SMOKE, None, "other"))]
+    assert cells[0].values is None
+    with pytest.raises(UserError, match="nothing to run: 'other' is not yet one"):
+        grids.select(cells, [], [])
