@@ -1,4 +1,4 @@
-# make demo | test | check | clean. Needs python3 (3.11 or newer) with venv, and make; all else goes to .venv.
+# make demo | test | check | bench | clean. Needs python3 (3.11 or newer) with venv, and make; all else goes to .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 LISTS := pyproject.toml constraints.txt
 
-.PHONY: demo test check clean
+.PHONY: demo test check bench clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.runtime
@@ -19,6 +19,12 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+bench: $(VENV)/.runtime
+	@$(BIN)/python benchmarks/bank.py --device cpu --classes 10 50 --width 32 --repeat 3
+	@$(BIN)/python benchmarks/parts.py --device cpu --images 2000 --repeat 3
+	@$(BIN)/python benchmarks/loading.py --repeat 3
+	@$(BIN)/python benchmarks/step.py --device cpu --batch 32 --epochs 2 --per-class 20
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
