@@ -273,7 +273,7 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="folder of the runs; by default a new one under runs/")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run three methods on the embedded data set, in about two minutes on two CPU cores, and compare them."""
+    """Run four methods on the embedded data set, in about two minutes on two CPU cores, and compare them."""
     from daydream.config import make_config
     from daydream.demo import RUNS
     from daydream.experiment import Experiment
@@ -282,7 +282,9 @@ def demo(
     parent = out or free_folder(Path("runs"), "demo")
     finished = []
     for name, values in RUNS.items():
-        experiment = Experiment(make_config(**values))
+        shared = values["run"].get("base_from")
+        run = values["run"] | ({"base_from": str(parent / shared)} if shared else {})
+        experiment = Experiment(make_config(**(values | {"run": run})))
         folder = parent / name
         result = train(lambda progress, e=experiment, f=folder: e.start(f, progress), folder, quiet, as_json=False)
         finished.append((name, result, folder))
