@@ -6,6 +6,7 @@ Maps of 64 channels and 8 x 8 pixels, as ResNet-32 has them at the cut; bf16 on 
 """
 
 import statistics
+from collections.abc import Callable
 
 import torch
 from timing import arguments, cells, seconds, show
@@ -37,7 +38,7 @@ def main() -> None:
             medians = []
             for name, call in (("loop", one_by_one), ("bank", together)):
 
-                def work(call=call, way=way) -> None:  # type: ignore[no-untyped-def]
+                def work(call: Callable[[], Tensor] = call, way: str = way) -> None:
                     with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=device.startswith("cuda")):
                         found = call()
                     if way != "forward":

@@ -23,7 +23,7 @@ from daydream.memory import Budget, Memory, class_means
 from daydream.methods import load_method, source_digest
 from daydream.methods.imagination import Imagination
 from daydream.methods.method import Method, Setup
-from daydream.methods.mixup import PixelMixup
+from daydream.methods.mixup import imagination_of
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import check_backbone, check_image_size
 from daydream.nets.resnet import parameter_count
@@ -122,8 +122,7 @@ class Experiment:
         wanted = settings is not None and (settings.imagine or self.method.imagines) and settings.counterparts
         if not wanted:
             return None
-        kind = PixelMixup if self.method.imagines == "pixels" else Imagination
-        return kind(settings, self.method, self.load_pile().to(self.hardware.device))
+        return imagination_of(settings, self.method, self.load_pile().to(self.hardware.device))
 
     def load_pile(self) -> ImageSet:
         """Return the unlabelled images the config names."""

@@ -29,7 +29,7 @@ from daydream.memory import Budget, Memory
 from daydream.methods import METHODS, load_method
 from daydream.methods.imagination import UNLABELLED, Imagination, dealer
 from daydream.methods.method import Method, Setup
-from daydream.methods.mixup import PixelMixup
+from daydream.methods.mixup import PixelMixup, imagination_of
 from daydream.model import ClassRecord, LessonRecord, Model, Preprocessing
 from daydream.model_file import kinds
 from daydream.nets.network import check_backbone, check_image_size
@@ -149,8 +149,7 @@ class Lesson:
                     "generator_width": settings.generator_width,
                 },
             )
-            component = PixelMixup if self.method.imagines == "pixels" else Imagination
-            self.imagination = component(imagination, self.method, pile.to(device))
+            self.imagination = imagination_of(imagination, self.method, pile.to(device))
         old = torch.arange(self.num_old)
         self.again = self.intake.train.of_classes(old)
         new = self.intake.train.of_classes(torch.arange(self.num_old, len(self.names)))

@@ -15,6 +15,7 @@ from daydream.errors import UserError
 
 BudgetRule = Literal["total", "per_class"]
 HERDING_LIMIT = 1000  # iterations, as in iCaRL's code
+FIRST_ASIDE, EVERY_ASIDE = 1, 10  # ranks that a method holds out: a tenth, and one of as few as two exemplars
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from daydream.data.augment import AUGMENTATIONS, Augment, Prepare
 from daydream.data.folder import MEAN, STD, Settings
 from daydream.data.images import ImageSet, Resident
 from daydream.learn_settings import ModelSettings
+from daydream.nets.generators import GeneratorBank
 from daydream.stage import State
 
 
@@ -103,7 +104,7 @@ class Model:
     def num_generators(self) -> int:
         """Return how many classes have a generator: the first ones."""
         bank = self.state.nets.get("generators")
-        return int(bank.classes) if bank is not None else 0  # type: ignore[arg-type]
+        return bank.classes if isinstance(bank, GeneratorBank) else 0
 
 
 def no_images(canvas: int, class_names: tuple[str, ...] = ()) -> ImageSet:

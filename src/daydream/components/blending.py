@@ -27,6 +27,7 @@ from daydream.data.augment import Prepare
 from daydream.data.images import ImageSet
 from daydream.errors import UserError
 from daydream.inference import BATCH
+from daydream.memory import EVERY_ASIDE, FIRST_ASIDE
 from daydream.methods.method import Method, network
 from daydream.nets.network import Network
 from daydream.stage import Batches, Stage, State
@@ -35,7 +36,6 @@ from daydream.stream import Stream, Task, places_in_class
 Statistics = Literal["blend", "measure"]
 COUNTS_POWER = 0.25
 GRID = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-FIRST, EVERY = 1, 10  # ranks held out: a tenth, and one of as few as two exemplars
 
 
 class Blending:
@@ -51,12 +51,12 @@ class Blending:
         if not self.method.keeps_exemplars:
             raise UserError("--blend held-out chooses by exemplars, which this method does not keep: give a number")
         budget = self.method.setup.budget
-        if budget.quota(sum(stream.sizes[:-1])) <= FIRST:
+        if budget.quota(sum(stream.sizes[:-1])) <= FIRST_ASIDE:
             raise UserError(
                 f"--blend held-out needs 2 exemplars per class, one to train on and one to choose by, but --memory "
                 f"{budget.size} --budget {budget.rule} leaves fewer: raise --memory"
             )
-        out = len(range(FIRST, budget.quota(stream.sizes[0]), EVERY))
+        out = len(range(FIRST_ASIDE, budget.quota(stream.sizes[0]), EVERY_ASIDE))
         if stream.train.counts()[stream.sizes[0] :].min() <= out:
             raise UserError(f"--blend held-out would hold out all {out} images of a new class: lower --memory")
 
@@ -97,7 +97,7 @@ class Blending:
         """Return a stage's streams without what is held out, and what is: of exemplars, and of new images."""
         assert stage.exemplars is not None
         old, new = given[stage.exemplars], given["new"]
-        aside = places_in_class(old.images.labels) % EVERY == FIRST
+        aside = places_in_class(old.images.labels) % EVERY_ASIDE == FIRST_ASIDE
         count = int(torch.bincount(old.images.labels[aside]).max())
         order = torch.randperm(
             len(new.images), generator=rng.generator(self.method.setup.seed, "blend, held out", task.index)

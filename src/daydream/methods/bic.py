@@ -29,6 +29,7 @@ from daydream.data.images import ImageSet
 from daydream.errors import UserError
 from daydream.inference import over_images
 from daydream.losses import cross_entropy, soft_cross_entropy
+from daydream.memory import EVERY_ASIDE, FIRST_ASIDE
 from daydream.methods.method import Method, RehearsalSettings, joined, memory_names, network
 from daydream.nets.heads import LinearHead
 from daydream.settings import require, setting
@@ -36,7 +37,6 @@ from daydream.stage import SGD, Batch, Group, Stage, State
 from daydream.stream import Stream, Task, places_in_class
 
 FALLS = schedules.step_down((100, 150, 200), of=250)
-FIRST, EVERY = 1, 10  # held-out ranks: a tenth, and one of as few as two exemplars
 SHIFT_PENALTY = 0.1  # on beta^2 / 2 (released code)
 
 
@@ -91,7 +91,7 @@ class BiC(Method[BiCSettings]):
     def ranks(self, num_old: int) -> tuple[Tensor, Tensor]:
         """Return the herding ranks of old classes' exemplars to train on, and those held out."""
         ranks = torch.arange(self.setup.budget.quota(num_old))
-        out = ranks % EVERY == FIRST
+        out = ranks % EVERY_ASIDE == FIRST_ASIDE
         return ranks[~out], ranks[out]
 
     def split(self, task: Task, count: int) -> tuple[ImageSet, ImageSet]:

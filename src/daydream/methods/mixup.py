@@ -8,6 +8,8 @@ batch norm runs in evaluation mode on it, as on any counterpart.
 Shapes: B exemplars in a batch, n counterparts of each.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ from daydream.stream import Task
 class PixelMixup(Imagination):
     """Adds pixel mixtures of exemplars and unlabelled images to the stages that replay exemplars."""
 
-    def __init__(self, settings: ImaginationSettings, method: Method, pile: ImageSet) -> None:  # type: ignore[type-arg]
+    def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
         super().__init__(settings, method, pile)
         alpha = settings.mixup_alpha
 
@@ -42,3 +44,9 @@ class PixelMixup(Imagination):
         u = pile.images.unflatten(0, (len(exemplars.images), -1))
         mu = pile.fields["share"].view(*u.shape[:2], 1, 1, 1)
         return net.features((mu * exemplars.images[:, None] + (1 - mu) * u).flatten(0, 1))
+
+
+def imagination_of(settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> Imagination:
+    """Return the component that makes a method's counterparts in its own way: by generators, or by mixing pixels."""
+    kind = PixelMixup if method.imagines == "pixels" else Imagination
+    return kind(settings, method, pile)
