@@ -1,9 +1,13 @@
 """What every test has around it."""
 
+import os
+
 import pytest
 import torch
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 
 
 @pytest.fixture(autouse=True)

@@ -35,6 +35,20 @@ def cropped_by_loop(image: Tensor, top: int, left: int, flip: bool, brightness: 
     return normalised((crop * brightness).clamp(0, 255))
 
 
+def test_the_kernel_crops_and_flips_as_the_tensor_code_does() -> None:
+    pytest.importorskip("triton", reason="needs triton")
+    from daydream.data.augment import _shift_and_scale
+    from daydream.data.crop_kernel import crop_flip
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # without a GPU in Triton's interpreter
+    augment, stored = CropFlip(Prepare(MEAN, STD, 16)), images(5, 16)
+    draws = step(augment.draw(torch.Generator().manual_seed(1), 1, 5), 0)
+    given = [draws[name].to(device) for name in ("offset", "flip", "brightness")]
+    found = crop_flip(stored.to(device), *given, *_shift_and_scale(MEAN, STD, device), pad=2)
+    torch.testing.assert_close(found.cpu(), augment(stored, draws))
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("side", [16, 32])
 def test_crop_and_flip_is_the_loops(side: int) -> None:
     augment = CropFlip(Prepare(MEAN, STD, side))

@@ -8,6 +8,7 @@ Shapes: S steps, B images in a batch, 3 channels, H x W pixels stored, h x w pix
 """
 
 import functools
+import importlib.util
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +46,11 @@ def _shift_and_scale(mean: tuple[float, ...], std: tuple[float, ...], device: to
     """Keep the constants on the device: inside a captured step nothing may be copied there."""
     shift = torch.tensor(mean, device=device).mul(-255).view(1, 3, 1, 1)
     return shift, torch.tensor(std, device=device).mul(255).reciprocal().view(1, 3, 1, 1)
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 class Augment(Protocol):
@@ -88,6 +94,11 @@ class CropFlip:
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         size, pad = images.shape[2], self.prepare.size // 8
+        if images.is_cuda and _has_triton():
+            from daydream.data.crop_kernel import crop_flip
+
+            constants = _shift_and_scale(self.prepare.mean, self.prepare.std, images.device)
+            return crop_flip(images, draws["offset"], draws["flip"], draws["brightness"], *constants, pad)
         line = torch.arange(size, device=images.device)
         rows = draws["offset"][:, :1] + line - pad
         cols = draws["offset"][:, 1:] + torch.where(draws["flip"][:, None], size - 1 - line, line) - pad

@@ -1,6 +1,7 @@
 """The device a run trains on, and how: precision, compilation, capture."""
 
 import contextlib
+import importlib.util
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ class Hardware:
     precision: Precision
     compile: bool
     capture: bool
+    kernels: bool = False
+    """Whether networks that our own kernels fit (`nets/fused.py`) run by them instead of being compiled."""
 
     @classmethod
     def choose(
@@ -58,7 +61,8 @@ class Hardware:
         if team.size > 1 and (capture or compile):
             log.info("in several processes no step is compiled or captured as a CUDA graph")
             capture = compile = False
-        return cls(chosen, precision, compile, capture)  # type: ignore[arg-type]
+        kernels = gpu and compile and precision == "bf16" and importlib.util.find_spec("triton") is not None
+        return cls(chosen, precision, compile, capture, kernels)  # type: ignore[arg-type]
 
     def set_up(self) -> None:
         """Set torch's global switches for this hardware."""
@@ -80,14 +84,16 @@ class Hardware:
             yield
 
     def compile_parts(self, net: nn.Module) -> None:
-        """Compile, in place and once, the parts a network offers."""
+        """Compile, in place and once, the parts a network offers, or have them run by our own kernels."""
         offered: Callable[[], list[nn.Module]] | None = getattr(net, "compiled_parts", None)
         for part in offered() if self.compile and offered is not None else []:
-            if part._compiled_call_impl is None:
+            fits: Callable[[], bool] | None = getattr(part, "use_kernels", None)
+            if not (self.kernels and fits is not None and fits()) and part._compiled_call_impl is None:
                 part.compile(dynamic=False)
 
     def describe(self) -> str:
         """Name the device and the ways it is used, for config.json and the plan."""
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
-        ways = [self.precision, *(["compiled"] if self.compile else []), *(["captured"] if self.capture else [])]
+        fast = "own kernels" if self.kernels else "compiled" if self.compile else ""
+        ways = [self.precision, *([fast] if fast else []), *(["captured"] if self.capture else [])]
         return f"{name} ({', '.join(ways)})"

@@ -43,14 +43,33 @@ class Pool(nn.Module):
         return pooled(maps)
 
 
+def call(module: nn.Module, x: Tensor) -> Tensor:
+    y: Tensor = module(x)
+    return y
+
+
 class Half(nn.Sequential):
     """Some stages of a backbone, one after the other."""
+
+    kernels: bool = False
+    """Whether passes under autocast run by our own kernels (`fused.py`), which need a GPU."""
+
+    def use_kernels(self) -> bool:
+        """Run by our own kernels from now on, if they fit all stages; say whether they do."""
+        from daydream.nets.fused import layers_of  # needs triton
+
+        self.kernels = all(layers_of(module) for module in self.children() if not isinstance(module, Pool))
+        return self.kernels
 
     def forward(self, x: Tensor, every: bool = False) -> Any:
         """Return what the last of them gives, or with `every` a list of the maps of all stages."""
         found = []
+        if self.kernels and torch.is_autocast_enabled(x.device.type):
+            from daydream.nets.fused import run
+        else:
+            run = call
         for name, module in self.named_children():
-            x = module(x)
+            x = call(module, x) if isinstance(module, Pool) else run(module, x)
             if name in STAGES:
                 found.append(x)
         return found if every else x

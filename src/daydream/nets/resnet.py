@@ -86,14 +86,18 @@ class Backbone:
     """Channels of each stage's map; the last is the embedding's width."""
 
 
+def make_stem() -> nn.Module:
+    """Return what comes before the stages of `resnet32`."""
+    return nn.Sequential(conv(3, 16), batch_norm(16), nn.ReLU())
+
+
 def _resnet32(blocks: tuple[int, int, int, int]) -> Backbone:
     widths, strides = (16, 32, 64, 64), (1, 2, 2, 1)
-    stem = nn.Sequential(conv(3, 16), batch_norm(16), nn.ReLU())
     stages = [
         stage(w_in, w_out, n, stride, rectify=False, project=False)
         for w_in, w_out, n, stride in zip((16, *widths), widths, blocks, strides, strict=False)
     ]
-    return Backbone(stem, stages, widths)
+    return Backbone(make_stem(), stages, widths)
 
 
 def _resnet18(stem: nn.Module) -> Backbone:

@@ -1,0 +1,396 @@
+"""Residual stages by the kernels of `kernels.py`: equal to the modules of `resnet.py`, in a third of the kernels.
+
+A block is x + norm2(conv2(relu(norm1(conv1(x))))). Forward, each convolution adds up the statistics of its output a;
+one pass then applies them with the ReLU or the shortcut. Backward, a batch norm turns the gradient g of its output into
+p g + q a + r, with numbers for each channel; each convolution adds up, with the gradient it writes, what the next p, q
+and r are made of.
+
+Shapes: maps [B, C, h, w], channels last; P = B h w pixels.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from daydream.nets import kernels
+from daydream.nets.resnet import Block, Subsample
+
+
+class Tile(NamedTuple):
+    """How a kernel divides its work: pixels and channels a program, and warps."""
+
+    pixels: int
+    channels: int
+    warps: int
+
+
+class Chunks(NamedTuple):
+    """How the gradient for weights divides its work: chunks of pixels, pixels and taps at a time, and warps."""
+
+    chunks: int
+    pixels: int
+    taps: int
+    warps: int
+
+
+# Measured on an H200 at batch 128 (docs/performance.md).
+TILES = {16: Tile(256, 16, 4), 32: Tile(128, 32, 4), 64: Tile(64, 64, 4)}  # by channels written
+WEIGHTS = {16: Chunks(128, 64, 4, 4), 32: Chunks(64, 64, 4, 4), 64: Chunks(32, 64, 1, 4)}  # by channels read
+ROWS = 64  # pixels of a program that passes over maps
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution and its batch norm."""
+
+    conv: nn.Conv2d
+    norm: nn.BatchNorm2d
+
+    @property
+    def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.conv.weight, self.norm.weight, self.norm.bias
+
+
+def power(count: int) -> int:
+    """Return the next power of two, at least 16: what a matrix product on the GPU takes."""
+    return max(16, 1 << (count - 1).bit_length())
+
+
+def pixels(maps: Tensor) -> int:
+    return maps.shape[0] * maps.shape[2] * maps.shape[3]
+
+
+def blank(like: Tensor, channels: int, stride: int = 1, dtype: torch.dtype | None = None) -> Tensor:
+    """Return empty maps with other channels and every `stride`-th pixel."""
+    b, _, h, w = like.shape
+    shape = (b, channels, -(-h // stride), -(-w // stride))
+    return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+class Pass(NamedTuple):
+    """One pass forward: what a layer left for the pass back."""
+
+    x: Tensor
+    """What its convolution read."""
+    a: Tensor
+    """The convolution's output."""
+    norm: Tensor
+    """Scale, shift, mean, 1 / deviation [4, C] of its batch norm."""
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    y: Tensor,
+    *,
+    stride: int = 1,
+    back: bool = False,
+    norm: nn.BatchNorm2d | None = None,
+    side: Tensor | None = None,
+    relu: bool = False,
+    owner: Tensor | None = None,
+    gate: Tensor | None = None,
+    sums: int = 0,
+) -> Tensor | None:
+    """Run `kernels.convolve` from maps x to maps y; return its sums [blocks, 2, N] where asked for.
+
+    `side` are a shortcut's maps; `owner` the maps that a gradient belongs to, through the ReLU of `gate`.
+    """
+    k, n = x.shape[1], y.shape[1]
+    tile = TILES[power(n)]
+    total = pixels(y)
+    blocks = -(-total // tile.pixels)
+    out = torch.empty(blocks, 2, n, device=x.device) if sums else None
+    many = 9 * weight.shape[1]
+    mode = 0
+    if side is not None:
+        mode = 1 if side.shape[2] == y.shape[2] else 3 if back else 2
+    stored = (norm.running_mean, norm.running_var, norm.weight, norm.bias) if norm is not None else (x, x, x, x)
+    kernels.convolve[(blocks, power(n) // tile.channels)](
+        x,
+        weight,
+        y,
+        x if side is None else side,
+        *stored,
+        x if owner is None else owner,
+        x if gate is None else gate,
+        x if out is None else out,
+        total,
+        IH=x.shape[2],
+        IW=x.shape[3],
+        K=k,
+        KP=power(k),
+        OH=y.shape[2],
+        OW=y.shape[3],
+        N=n,
+        NP=power(n),
+        SK=many if back else 1,
+        SN=1 if back else many,
+        ST=weight.shape[1],
+        STRIDE=stride,
+        BACK=back,
+        NORM=norm is not None,
+        SIDE=mode,
+        SC=side.shape[1] if side is not None else 0,
+        RELU=relu,
+        MASK=gate is not None,
+        SUMS=sums,
+        BM=tile.pixels,
+        BN=tile.channels,
+        num_warps=tile.warps,
+    )
+    return out
+
+
+def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool) -> Tensor:
+    """Return scale, shift, mean and 1 / deviation [4, C]: of the batch, or with `stored` of the running statistics."""
+    channels = a.shape[1]
+    out = torch.empty(4, channels, device=a.device)
+    kernels.normalise[(channels // 16,)](
+        a if sums is None else sums,
+        norm.running_mean,
+        norm.running_var,
+        norm.weight,
+        norm.bias,
+        out,
+        pixels(a),
+        0 if sums is None else len(sums),
+        C=channels,
+        STORED=stored,
+        BC=16,
+        BLOCKS=16 if sums is None else power(len(sums)),
+        num_warps=8,
+    )
+    return out
+
+
+def normalise_back(sums: Tensor, passed: Pass, stored: bool) -> Tensor:
+    """Return p, q, r and the gradients for weight and bias [5, C]."""
+    channels = passed.a.shape[1]
+    out = torch.empty(5, channels, device=sums.device)
+    kernels.normalise_back[(channels // 16,)](
+        sums,
+        passed.norm,
+        out,
+        pixels(passed.a),
+        len(sums),
+        C=channels,
+        STORED=stored,
+        BC=16,
+        BLOCKS=power(len(sums)),
+        num_warps=8,
+    )
+    return out
+
+
+def finish(a: Tensor, norm: Tensor, side: Tensor | None, relu: bool) -> Tensor:
+    """Return scale a + shift, plus a shortcut, or rectified."""
+    y = torch.empty_like(a)
+    kernels.finish[(-(-pixels(a) // ROWS),)](
+        a,
+        norm,
+        a if side is None else side,
+        y,
+        pixels(a),
+        OH=a.shape[2],
+        OW=a.shape[3],
+        N=a.shape[1],
+        SIDE=0 if side is None else 1 if side.shape[2] == a.shape[2] else 2,
+        SC=a.shape[1] if side is None else side.shape[1],
+        RELU=relu,
+        BM=ROWS,
+        num_warps=4,
+    )
+    return y
+
+
+def receive(g: Tensor, passed: Pass, relu: bool) -> tuple[Tensor, Tensor]:
+    """Return a gradient from outside, past the ReLU if there is one, and its sums [blocks, 2, C]."""
+    total, rows = pixels(g), 2 * ROWS
+    sums = torch.empty(-(-total // rows), 2, g.shape[1], device=g.device)
+    through = torch.empty_like(g) if relu else g
+    kernels.receive[(len(sums),)](
+        g, passed.a, passed.norm, through, sums, total, N=g.shape[1], MASK=relu, BM=rows, num_warps=4
+    )
+    return through, sums
+
+
+def differ(g: Tensor, passed: Pass, back: Tensor) -> Tensor:
+    """Return p g + q a + r."""
+    y, rows = torch.empty_like(g), ROWS
+    total = pixels(g)
+    kernels.differ[(-(-total // rows),)](g, passed.a, back, y, total, N=g.shape[1], BM=rows, num_warps=4)
+    return y
+
+
+def weigh(x: Tensor, g: Tensor, stride: int, out: Tensor) -> None:
+    """Write the gradient for the weights of a convolution of x into `out` [chunks, out x 9 x in], to be added up."""
+    k = x.shape[1]
+    plan = plan_of(x)
+    total = pixels(g)
+    chunk = -(-total // (len(out) * plan.pixels)) * plan.pixels
+    kernels.weigh[(len(out), -(-9 // plan.taps))](
+        x,
+        g,
+        out,
+        total,
+        out.stride(0),
+        CHUNK=chunk,
+        IH=x.shape[2],
+        IW=x.shape[3],
+        K=k,
+        KP=power(k),
+        OH=g.shape[2],
+        OW=g.shape[3],
+        N=g.shape[1],
+        STRIDE=stride,
+        TAPS=plan.taps,
+        BM=plan.pixels,
+        num_warps=plan.warps,
+    )
+
+
+def plan_of(x: Tensor) -> Chunks:
+    return WEIGHTS[power(x.shape[1])]
+
+
+class Stage(torch.autograd.Function):
+    """The stem (one layer and a ReLU) or a stack of residual blocks (two layers each), by the kernels."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool, *_: Tensor
+    ) -> Tensor:
+        passes: list[Pass] = []
+        dtype = precision(x)
+
+        def through(x: Tensor, layer: Layer, stride: int, side: Tensor | None, relu: bool) -> Tensor:
+            a = blank(x, layer.conv.out_channels, stride, dtype)
+            sums = convolve(x, layer.conv.weight, a, stride=stride, sums=1 if training else 0)
+            norm = normalise(sums, a, layer.norm, not training)
+            passes.append(Pass(x, a, norm))
+            return finish(a, norm, side, relu)
+
+        y = blocks(x, layers, strides, through)
+        ctx.layers, ctx.strides, ctx.training = layers, strides, training
+        ctx.save_for_backward(*(tensor for passed in passes for tensor in passed))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        layers, stored, kept = ctx.layers, not ctx.training, ctx.saved_tensors
+        passes = [Pass(*kept[i : i + 3]) for i in range(0, len(kept), 3)]
+        stem = len(layers) == 1
+        sizes = [layer.conv.weight.numel() for layer in layers]
+        backs: list[Tensor] = [g] * len(layers)
+        trains = any(ctx.needs_input_grad[4:])
+        # A stage's layers share their chunks, so that one sum over them ends all.
+        parts = g.new_empty(plan_of(passes[-1].x).chunks, sum(sizes) if trains else 0, dtype=torch.float32)
+        views = parts.split(sizes, dim=1) if trains else ()
+
+        def into(i: int, g: Tensor, sums: Tensor, stride: int) -> Tensor:
+            """Return the gradient of what convolution i wrote, and add up that of its weights."""
+            backs[i] = normalise_back(sums, passes[i], stored)
+            g = differ(g, passes[i], backs[i])
+            if trains:
+                weigh(passes[i].x, g, stride, views[i])
+            return g
+
+        g = g.to(passes[-1].a.dtype).contiguous(memory_format=torch.channels_last)
+        g, sums = receive(g, passes[-1], relu=stem)
+        shortcut, dx = g, None
+        for i in range(len(layers) - 1, -1, -1):
+            first = stem or i % 2 == 0
+            stride = ctx.strides[i // 2] if first else 1
+            inner = into(i, g, sums, stride)
+            if i == 0 and not ctx.needs_input_grad[0]:
+                break
+            dx = torch.empty_like(passes[i].x, dtype=inner.dtype)
+            before = passes[i - 1] if i else None
+            found = convolve(
+                inner,
+                layers[i].conv.weight,
+                dx,
+                stride=stride,
+                back=True,
+                side=shortcut if first and not stem else None,
+                owner=before.a if before else None,
+                gate=before.norm if before and not first else None,
+                sums=2 if before else 0,
+            )
+            if not first:
+                shortcut = g
+            if found is not None:
+                g, sums = dx, found
+        grads: list[Tensor | None] = [None] * (3 * len(layers))
+        if trains:
+            for i, (layer, flat) in enumerate(zip(layers, parts.sum(0).split(sizes), strict=True)):
+                weight = layer.conv.weight
+                # As the weights lie: out x 3 x 3 x in.
+                grads[3 * i] = flat.view(weight.shape[0], 3, 3, weight.shape[1]).permute(0, 3, 1, 2)
+                grads[3 * i + 1], grads[3 * i + 2] = backs[i][3], backs[i][4]
+        return dx if ctx.needs_input_grad[0] else None, None, None, None, *grads
+
+
+def precision(x: Tensor) -> torch.dtype:
+    """Return the type of maps: autocast's."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def blocks(x: Tensor, layers: Sequence[Layer], strides: Sequence[int], through: Callable[..., Tensor]) -> Tensor:
+    """Pass x through the layers by `through(x, layer, stride, shortcut, relu)`."""
+    if len(layers) == 1:
+        return through(x, layers[0], strides[0], None, True)
+    for one, two, stride in zip(layers[::2], layers[1::2], strides, strict=True):
+        x = through(through(x, one, stride, None, True), two, 1, x, False)
+    return x
+
+
+def evaluated(x: Tensor, layers: Sequence[Layer], strides: Sequence[int]) -> Tensor:
+    """Return what `Stage` does in evaluation mode, for passes that nothing trains on: a kernel for each convolution."""
+    dtype = precision(x)
+
+    def through(x: Tensor, layer: Layer, stride: int, side: Tensor | None, relu: bool) -> Tensor:
+        y = blank(x, layer.conv.out_channels, stride, dtype)
+        convolve(x, layer.conv.weight, y, stride=stride, norm=layer.norm, side=side, relu=relu)
+        return y
+
+    return blocks(x, layers, strides, through)
+
+
+def layers_of(module: nn.Module) -> tuple[list[Layer], list[int]] | None:
+    """Return the layers and strides of a stem or a stage, or None where the kernels do not fit it."""
+    children = list(module.children())
+    norms = [part for part in module.modules() if isinstance(part, nn.BatchNorm2d)]
+    if any((norm.eps, norm.momentum, norm.affine) != (1e-5, 0.1, True) for norm in norms):
+        return None
+    if len(children) == 3 and isinstance(children[0], nn.Conv2d) and isinstance(children[1], nn.BatchNorm2d):
+        conv = children[0]
+        fits = isinstance(children[2], nn.ReLU) and conv.kernel_size == (3, 3) and conv.out_channels in TILES
+        return ([Layer(conv, children[1])], [conv.stride[0]]) if fits and conv.stride[0] == 1 else None
+    layers, strides = [], []
+    for block in children:
+        if not isinstance(block, Block) or block.rectify or not isinstance(block.shortcut, nn.Identity | Subsample):
+            return None
+        if not {block.conv1.in_channels, block.conv1.out_channels} <= set(TILES):
+            return None
+        layers += [Layer(block.conv1, block.norm1), Layer(block.conv2, block.norm2)]
+        strides.append(block.conv1.stride[0])
+    return (layers, strides) if layers else None
+
+
+def run(module: nn.Module, x: Tensor) -> Tensor:
+    """Pass maps through a stem or a stage by the kernels."""
+    found = layers_of(module)
+    assert found is not None
+    layers, strides = found
+    x = x.contiguous(memory_format=torch.channels_last)
+    parameters = [t for layer in layers for t in layer.parameters]
+    if not module.training and not (torch.is_grad_enabled() and any(t.requires_grad for t in (x, *parameters))):
+        return evaluated(x, layers, strides)
+    y: Tensor = Stage.apply(x, layers, strides, module.training, *parameters)
+    return y

@@ -1,0 +1,316 @@
+"""GPU kernels of a residual stage: 3x3 convolutions that take batch norm, ReLU and sums of statistics along.
+
+A small network spends its step on hundreds of short kernels, and on convolutions made for far more than 16 channels.
+Here a convolution adds up, as it writes its output, the sums that batch norm needs, forward and backward, and in
+evaluation mode it also applies batch norm, shortcut and ReLU. `fused.py` puts them together.
+
+Maps lie in memory as pixels x channels (channels last), weights as out x 3 x 3 x in, float32. Shapes: P pixels of a
+batch of maps, K channels read, N channels written. Channels are padded to powers of two inside a kernel (KP, NP).
+"""
+
+import triton
+import triton.language as tl
+
+EPSILON = tl.constexpr(1e-5)  # of torch's batch norm
+MOMENTUM = tl.constexpr(0.1)
+
+
+@triton.jit
+def convolve(
+    x_ptr,  # maps read [P_in, K]
+    w_ptr,
+    y_ptr,  # maps written [P, N]
+    side_ptr,  # SIDE: maps of a shortcut, added to what is written
+    mean_ptr,  # NORM: running mean, running variance, weight and bias [N] of the batch norm to apply
+    var_ptr,
+    weight_ptr,
+    bias_ptr,
+    mask_ptr,  # MASK or SUMS 2: the maps [P, N] that a gradient belongs to
+    gate_ptr,  # MASK: scale and shift [2, N] whose ReLU lets a gradient through
+    sums_ptr,  # SUMS: [blocks, 2, N]
+    P,
+    IH: tl.constexpr,
+    IW: tl.constexpr,
+    K: tl.constexpr,
+    KP: tl.constexpr,
+    OH: tl.constexpr,
+    OW: tl.constexpr,
+    N: tl.constexpr,
+    NP: tl.constexpr,
+    SK: tl.constexpr,  # distances in the weights: of channels read,
+    SN: tl.constexpr,  # of channels written,
+    ST: tl.constexpr,  # of taps
+    STRIDE: tl.constexpr,
+    BACK: tl.constexpr,  # the gradient for the input: taps and stride work the other way round
+    NORM: tl.constexpr,
+    SIDE: tl.constexpr,  # 0: none; 1: same pixel; 2: every second pixel, fewer channels; 3: the gradient of 2
+    SC: tl.constexpr,  # channels of the shortcut's maps
+    RELU: tl.constexpr,
+    MASK: tl.constexpr,
+    SUMS: tl.constexpr,  # 0: none; 1: y and y^2; 2: y and y a
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+):
+    """Write a 3x3 convolution with padding 1, or its gradient for the input: BM pixels and BN channels a program."""
+    block = tl.program_id(0)
+    rows = block * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, KP)
+    inside = rows < P
+    image = rows // (OH * OW)
+    oy = rows // OW % OH
+    ox = rows % OW
+    dtype = y_ptr.dtype.element_ty
+    acc = tl.zeros([BM, BN], dtype=tl.float32)
+    for tap in range(9):
+        if BACK:
+            ty = oy + 1 - tap // 3
+            tx = ox + 1 - tap % 3
+            iy = ty // STRIDE
+            ix = tx // STRIDE
+            found = inside & (ty >= 0) & (tx >= 0) & (iy < IH) & (ix < IW)
+            if STRIDE > 1:
+                found = found & (ty % STRIDE == 0) & (tx % STRIDE == 0)
+        else:
+            iy = oy * STRIDE + tap // 3 - 1
+            ix = ox * STRIDE + tap % 3 - 1
+            found = inside & (iy >= 0) & (iy < IH) & (ix >= 0) & (ix < IW)
+        at = ((image * IH + iy) * IW + ix)[:, None] * K + k[None, :]
+        seen = found[:, None] & (k < K)[None, :] if K < KP else found[:, None]
+        v = tl.load(x_ptr + at, mask=seen, other=0.0)
+        at_w = k[:, None] * SK + tap * ST + n[None, :] * SN
+        if K < KP or N < NP:
+            w = tl.load(w_ptr + at_w, mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
+        else:
+            w = tl.load(w_ptr + at_w)
+        acc = tl.dot(v.to(dtype), w.to(dtype), acc)
+    keep = inside[:, None] & (n < N)[None, :]
+    at = rows[:, None] * N + n[None, :]
+    if NORM:
+        s = tl.load(weight_ptr + n) * tl.rsqrt(tl.load(var_ptr + n) + EPSILON)
+        acc = acc * s[None, :] + (tl.load(bias_ptr + n) - tl.load(mean_ptr + n) * s)[None, :]
+    if SIDE == 1:
+        acc += tl.load(side_ptr + at, mask=keep, other=0.0).to(tl.float32)
+    if SIDE == 2:
+        near = ((image * 2 * OH + 2 * oy) * 2 * OW + 2 * ox)[:, None] * SC + n[None, :]
+        acc += tl.load(side_ptr + near, mask=keep & (n < SC)[None, :], other=0.0).to(tl.float32)
+    if SIDE == 3:
+        even = (oy % 2 == 0) & (ox % 2 == 0)
+        near = ((image * (OH // 2) + oy // 2) * (OW // 2) + ox // 2)[:, None] * SC + n[None, :]
+        acc += tl.load(side_ptr + near, mask=keep & even[:, None], other=0.0).to(tl.float32)
+    if RELU:
+        acc = tl.maximum(acc, 0.0)
+    if MASK or SUMS == 2:
+        owner = tl.load(mask_ptr + at, mask=keep, other=0.0).to(tl.float32)
+    if MASK:
+        gate = owner * tl.load(gate_ptr + n)[None, :] + tl.load(gate_ptr + N + n)[None, :]
+        acc = tl.where(gate > 0, acc, 0.0)
+    tl.store(y_ptr + at, acc.to(dtype), mask=keep)
+    if SUMS == 1:
+        tl.store(sums_ptr + block * 2 * N + n, tl.sum(acc, axis=0))
+        tl.store(sums_ptr + block * 2 * N + N + n, tl.sum(acc * acc, axis=0))
+    if SUMS == 2:
+        tl.store(sums_ptr + block * 2 * N + n, tl.sum(acc, axis=0))
+        tl.store(sums_ptr + block * 2 * N + N + n, tl.sum(acc * owner, axis=0))
+
+
+@triton.jit
+def weigh(
+    x_ptr,  # maps the convolution read [P_in, K]
+    g_ptr,  # gradient of what it wrote [P, N]
+    out_ptr,  # [chunks, all weights]: the sum of a chunk of pixels
+    P,
+    WIDTH,  # weights in a row of `out`
+    CHUNK: tl.constexpr,  # pixels of a chunk, a multiple of BM
+    IH: tl.constexpr,
+    IW: tl.constexpr,
+    K: tl.constexpr,
+    KP: tl.constexpr,
+    OH: tl.constexpr,
+    OW: tl.constexpr,
+    N: tl.constexpr,
+    STRIDE: tl.constexpr,
+    TAPS: tl.constexpr,
+    BM: tl.constexpr,
+):
+    """Write the gradient for a convolution's weights: a chunk of pixels and TAPS of the nine taps a program."""
+    chunk = tl.program_id(0)
+    col = tl.arange(0, TAPS * KP)
+    tap = tl.program_id(1) * TAPS + col // KP
+    k = col % KP
+    dy = tap // 3 - 1
+    dx = tap % 3 - 1
+    wanted = (tap < 9) & (k < K)
+    n = tl.arange(0, N)
+    dtype = g_ptr.dtype.element_ty
+    acc = tl.zeros([TAPS * KP, N], dtype=tl.float32)
+    for start in range(0, CHUNK, BM):
+        rows = chunk * CHUNK + start + tl.arange(0, BM)
+        inside = rows < P
+        image = rows // (OH * OW)
+        iy = (rows // OW % OH) * STRIDE
+        ix = (rows % OW) * STRIDE
+        y = iy[:, None] + dy[None, :]
+        x = ix[:, None] + dx[None, :]
+        seen = inside[:, None] & wanted[None, :] & (y >= 0) & (y < IH) & (x >= 0) & (x < IW)
+        at = (((image * IH + iy) * IW + ix) * K)[:, None] + ((dy * IW + dx) * K + k)[None, :]
+        v = tl.load(x_ptr + at, mask=seen, other=0.0)
+        g = tl.load(g_ptr + rows[:, None] * N + n[None, :], mask=inside[:, None], other=0.0)
+        acc = tl.dot(tl.trans(v.to(dtype)), g, acc)
+    place = n[None, :] * (9 * K) + (tap * K + k)[:, None]
+    # Of a chunk beyond the last pixel the sum is zero, and is written too.
+    tl.store(out_ptr + chunk.to(tl.int64) * WIDTH + place, acc, mask=wanted[:, None])
+
+
+@triton.jit
+def add_up(sums_ptr, c, blocks, C: tl.constexpr, BLOCKS: tl.constexpr):
+    """Return the two sums over blocks [blocks, 2, C] of channels c."""
+    row = tl.arange(0, BLOCKS)
+    at = row[:, None] * (2 * C) + c[None, :]
+    there = (row < blocks)[:, None]
+    one = tl.load(sums_ptr + at, mask=there, other=0.0)
+    two = tl.load(sums_ptr + at + C, mask=there, other=0.0)
+    return tl.sum(one, axis=0), tl.sum(two, axis=0)
+
+
+@triton.jit
+def normalise(
+    sums_ptr,  # [blocks, 2, C] of y and y^2
+    mean_ptr,  # running statistics [C]: followed, or with STORED used
+    var_ptr,
+    weight_ptr,
+    bias_ptr,
+    out_ptr,  # scale, shift, mean, 1 / deviation [4, C]
+    P,
+    blocks,
+    C: tl.constexpr,
+    STORED: tl.constexpr,
+    BC: tl.constexpr,
+    BLOCKS: tl.constexpr,  # at least `blocks`, a power of two
+):
+    """Turn sums into the scale and shift of a batch norm, and follow them with the running statistics."""
+    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    mean = tl.load(mean_ptr + c)
+    var = tl.load(var_ptr + c)
+    if not STORED:
+        one, two = add_up(sums_ptr, c, blocks, C, BLOCKS)
+        old_mean, old_var = mean, var
+        mean = one / P
+        var = tl.maximum(two / P - mean * mean, 0.0)
+        tl.store(mean_ptr + c, old_mean + MOMENTUM * (mean - old_mean))
+        tl.store(var_ptr + c, old_var + MOMENTUM * (var * (P / (P - 1.0)) - old_var))
+    deviation = tl.rsqrt(var + EPSILON)
+    scale = tl.load(weight_ptr + c) * deviation
+    tl.store(out_ptr + c, scale)
+    tl.store(out_ptr + C + c, tl.load(bias_ptr + c) - mean * scale)
+    tl.store(out_ptr + 2 * C + c, mean)
+    tl.store(out_ptr + 3 * C + c, deviation)
+
+
+@triton.jit
+def normalise_back(
+    sums_ptr,  # [blocks, 2, C] of g and g a
+    norm_ptr,  # what `normalise` wrote
+    out_ptr,  # p, q, r and the gradients of weight and bias [5, C]
+    P,
+    blocks,
+    C: tl.constexpr,
+    STORED: tl.constexpr,
+    BC: tl.constexpr,
+    BLOCKS: tl.constexpr,  # at least `blocks`, a power of two
+):
+    """Turn sums into the gradient of a batch norm: for its input, p g + q a + r."""
+    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    scale = tl.load(norm_ptr + c)
+    mean = tl.load(norm_ptr + 2 * C + c)
+    deviation = tl.load(norm_ptr + 3 * C + c)
+    total, with_a = add_up(sums_ptr, c, blocks, C, BLOCKS)
+    for_weight = deviation * (with_a - mean * total)
+    q = -scale * deviation * for_weight / P
+    r = -scale * total / P - q * mean
+    if STORED:
+        q = tl.zeros([BC], dtype=tl.float32)
+        r = tl.zeros([BC], dtype=tl.float32)
+    tl.store(out_ptr + c, scale)
+    tl.store(out_ptr + C + c, q)
+    tl.store(out_ptr + 2 * C + c, r)
+    tl.store(out_ptr + 3 * C + c, for_weight)
+    tl.store(out_ptr + 4 * C + c, total)
+
+
+@triton.jit
+def finish(
+    a_ptr,  # a convolution's output [P, N]
+    norm_ptr,  # scale and shift [2, N]
+    side_ptr,
+    y_ptr,
+    P,
+    OH: tl.constexpr,
+    OW: tl.constexpr,
+    N: tl.constexpr,
+    SIDE: tl.constexpr,  # as for `convolve`
+    SC: tl.constexpr,
+    RELU: tl.constexpr,
+    BM: tl.constexpr,
+):
+    """Write scale a + shift, plus a shortcut, or rectified."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.arange(0, N)
+    inside = (rows < P)[:, None]
+    at = rows[:, None] * N + n[None, :]
+    y = tl.load(a_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    y = y * tl.load(norm_ptr + n)[None, :] + tl.load(norm_ptr + N + n)[None, :]
+    if SIDE == 1:
+        y += tl.load(side_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    if SIDE == 2:
+        image = rows // (OH * OW)
+        oy = rows // OW % OH
+        ox = rows % OW
+        near = ((image * 2 * OH + 2 * oy) * 2 * OW + 2 * ox)[:, None] * SC + n[None, :]
+        y += tl.load(side_ptr + near, mask=inside & (n < SC)[None, :], other=0.0).to(tl.float32)
+    if RELU:
+        y = tl.maximum(y, 0.0)
+    tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def differ(g_ptr, a_ptr, back_ptr, y_ptr, P, N: tl.constexpr, BM: tl.constexpr):
+    """Write p g + q a + r: the gradient of what a convolution wrote, from that of its batch norm's output."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.arange(0, N)
+    inside = (rows < P)[:, None]
+    at = rows[:, None] * N + n[None, :]
+    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    a = tl.load(a_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    p = tl.load(back_ptr + n)[None, :]
+    q = tl.load(back_ptr + N + n)[None, :]
+    y = p * g + q * a + tl.load(back_ptr + 2 * N + n)[None, :]
+    tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def receive(
+    g_ptr,  # a gradient from outside [P, N]
+    a_ptr,  # the convolution's output it belongs to
+    norm_ptr,  # MASK: scale and shift [2, N]
+    y_ptr,  # MASK: the gradient that its ReLU lets through
+    sums_ptr,  # [blocks, 2, N] of y and y a
+    P,
+    N: tl.constexpr,
+    MASK: tl.constexpr,
+    BM: tl.constexpr,
+):
+    """Add up a gradient for `normalise_back`, and pass it through a ReLU."""
+    block = tl.program_id(0)
+    rows = block * BM + tl.arange(0, BM)
+    n = tl.arange(0, N)
+    inside = (rows < P)[:, None]
+    at = rows[:, None] * N + n[None, :]
+    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    a = tl.load(a_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    if MASK:
+        gate = a * tl.load(norm_ptr + n)[None, :] + tl.load(norm_ptr + N + n)[None, :]
+        g = tl.where(gate > 0, g, 0.0)
+        tl.store(y_ptr + at, g.to(y_ptr.dtype.element_ty), mask=inside)
+    tl.store(sums_ptr + block * 2 * N + n, tl.sum(g, axis=0))
+    tl.store(sums_ptr + block * 2 * N + N + n, tl.sum(g * a, axis=0))

@@ -1,0 +1,122 @@
+"""Our own kernels against the modules they stand for, in float64. Without a GPU they run in Triton's interpreter."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("triton", reason="needs triton")
+
+from daydream.engine.hardware import Hardware
+from daydream.nets import fused
+from daydream.nets.network import Network
+from daydream.nets.resnet import Block, make_stem, stage, to_channels_last
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tiles: an interpreted program takes its time, and several of them must share the work."""
+    monkeypatch.setattr(fused, "TILES", {c: fused.Tile(32, 16, 4) for c in (16, 32, 64)})
+    monkeypatch.setattr(fused, "WEIGHTS", {c: fused.Chunks(2, 16, 4, 4) for c in (16, 32, 64)})
+
+
+def randomised(module: nn.Module) -> nn.Module:
+    """Give batch norms weights and statistics that are not those of a fresh network."""
+    for norm in module.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            for values in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+                assert values is not None
+                nn.init.uniform_(values, 0.5, 1.5)
+    return to_channels_last(module).to(DEVICE)
+
+
+PARTS = {
+    "stem": (make_stem, 3),
+    "two blocks": (lambda: stage(16, 16, 2, 1, rectify=False, project=False), 16),
+    "fewer pixels, more channels": (lambda: stage(16, 32, 1, 2, rectify=False, project=False), 16),
+}
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_stage_gives_what_its_module_gives_forward_and_back(part: str, training: bool) -> None:
+    torch.manual_seed(0)
+    make, channels = PARTS[part]
+    module = randomised(make()).train(training)
+    slow = copy.deepcopy(module).double()
+    images = torch.randn(3, channels, 6, 6, device=DEVICE)
+    x, x64 = images.clone().requires_grad_(), images.double().requires_grad_()
+    y, y64 = fused.run(module, x), slow(x64)
+    g = torch.randn_like(y)
+    y.backward(g)
+    y64.backward(g.double())
+    assert x.grad is not None
+    assert x64.grad is not None
+    close(y, y64)
+    close(x.grad, x64.grad)
+    for mine, theirs in zip(module.parameters(), slow.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        close(mine.grad, theirs.grad)
+    for mine, theirs in zip(module.buffers(), slow.buffers(), strict=True):
+        close(mine, theirs)
+    if not training:
+        with torch.no_grad():
+            close(fused.run(module, images), y64)
+
+
+def test_frozen_weights_let_the_gradient_through_and_get_none() -> None:
+    torch.manual_seed(0)
+    module = randomised(stage(16, 16, 1, 1, rectify=False, project=False)).eval().requires_grad_(False)
+    x = torch.randn(1, 16, 4, 4, device=DEVICE, requires_grad=True)
+    x64 = x.detach().double().requires_grad_()
+    fused.run(module, x).sum().backward()
+    copy.deepcopy(module).double()(x64).sum().backward()
+    assert x.grad is not None
+    assert x64.grad is not None
+    close(x.grad, x64.grad)
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_a_network_under_autocast_runs_by_kernels_and_elsewhere_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    net = Network("resnet10", "proxy", (4,)).to(DEVICE).eval().requires_grad_(False)
+    randomised(net.lower)
+    x = torch.randn(2, 3, 8, 8, device=DEVICE)
+    plain, slow = net.lower(x), net.lower.stage1
+    Hardware(DEVICE, "bf16", compile=True, capture=False, kernels=True).compile_parts(net)
+    calls: list[nn.Module] = []
+    # The interpreter knows no bfloat16: without a GPU this shows which way the network takes, not what comes of it.
+    run = fused.run if DEVICE.type == "cuda" else nn.Module.__call__
+    monkeypatch.setattr(fused, "run", lambda module, x: (calls.append(module), run(module, x))[1])
+    assert torch.equal(net.lower(x), plain)
+    assert not calls
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        found = net.lower(x)
+    assert slow in calls
+    assert found.dtype == torch.bfloat16
+    assert float((found - plain).norm() / plain.norm()) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        (nn.Sequential(Block(16, 16, 1, rectify=True, project=False)), "rectifies its input"),
+        (nn.Sequential(Block(16, 32, 2, rectify=False, project=True)), "projects its shortcut"),
+        (nn.Sequential(Block(24, 24, 1, rectify=False, project=False)), "24 channels"),
+        (nn.Sequential(nn.Conv2d(3, 16, 7), nn.BatchNorm2d(16), nn.ReLU()), "a 7x7 convolution"),
+        (nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16, momentum=0.2), nn.ReLU()), "another momentum"),
+        (nn.Sequential(nn.Linear(3, 3)), "no convolution"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_part_that_the_kernels_do_not_fit_is_left_alone(part: nn.Module, why: str) -> None:
+    assert fused.layers_of(part) is None, why
+
+
+def close(found: Tensor, wanted: Tensor) -> None:
+    scale = float(wanted.detach().abs().max())
+    torch.testing.assert_close(found.detach().double(), wanted.detach().double(), rtol=1e-4, atol=1e-5 * scale)
