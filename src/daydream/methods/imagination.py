@@ -197,6 +197,7 @@ class Imagination:
             fresh = state.nets.pop("new_generators")
             known = state.nets.get("generators")
             assert isinstance(fresh, GeneratorBank)
+            fresh.requires_grad_(False)
             state.nets["generators"] = known.extended(fresh) if isinstance(known, GeneratorBank) else fresh
 
         epochs, together = settings.generator_epochs, groups / min(groups, CLASSES)

@@ -132,7 +132,8 @@ class GeneratorBank(nn.Module):
     def extended(self, more: "GeneratorBank") -> "GeneratorBank":
         """Return a bank that holds these generators and then `more`."""
         assert self.shape[1:] == more.shape[1:], (self.shape, more.shape)
-        whole = GeneratorBank(self.classes + more.classes, *self.shape[1:])
+        with torch.device("meta"):  # random weights for all classes would take longer than anything else here
+            whole = GeneratorBank(self.classes + more.classes, *self.shape[1:])
         mine, theirs = self.state_dict(), more.state_dict()
-        whole.load_state_dict({name: torch.cat([mine[name], theirs[name]]) for name in mine})
-        return whole.to(self.fuse.weight.device).eval().requires_grad_(False)
+        whole.load_state_dict({name: torch.cat([mine[name], theirs[name]]) for name in mine}, assign=True)
+        return whole.eval().requires_grad_(False)

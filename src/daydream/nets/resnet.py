@@ -93,11 +93,12 @@ def make_stem() -> nn.Module:
 
 def _resnet32(blocks: tuple[int, int, int, int]) -> Backbone:
     widths, strides = (16, 32, 64, 64), (1, 2, 2, 1)
+    stem = make_stem()  # first: a seed's random weights come in this order
     stages = [
         stage(w_in, w_out, n, stride, rectify=False, project=False)
         for w_in, w_out, n, stride in zip((16, *widths), widths, blocks, strides, strict=False)
     ]
-    return Backbone(make_stem(), stages, widths)
+    return Backbone(stem, stages, widths)
 
 
 def _resnet18(stem: nn.Module) -> Backbone:
