@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daydream.reproduce.plan import Plan
     from daydream.reproduce.runner import Tally
 
-GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs or features"
+GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features or standin"
 
 
 class ScaleName(StrEnum):
@@ -55,10 +55,14 @@ def reproduce(
         ScaleName,
         typer.Option(help="full: the paper's protocol on CIFAR-100; smoke: in miniature on shapes, in minutes"),
     ] = ScaleName.full,
-    root: Annotated[str, typer.Option(help="folder or archive of CIFAR-100")] = "",
+    root: Annotated[str, typer.Option(help="folder or archive of CIFAR-100; of `standin`, of Tiny-ImageNet")] = "",
     unlabeled: Annotated[str, typer.Option(help="the pile, e.g. imagenet32:DIR: see `daydream run --help`")] = "",
     out: Annotated[
         Path | None, typer.Option(help="folder of all grids of a scale; by default runs/reproduce/SCALE")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="folder of finished runs made elsewhere, or of their results, that count as done"),
     ] = None,
     cells: Annotated[str, typer.Option(help="only these cells: names or patterns, e.g. 'imagine-*,ucir-5-2000'")] = "",
     methods: Annotated[str, typer.Option(help="only these methods, separated by commas")] = "",
@@ -81,6 +85,9 @@ def reproduce(
     ] = EngineName.process,
     gpu_share: Annotated[float, typer.Option(help="with --engine ray: how much of a GPU a run is given")] = 1.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the runs and what they cost, and stop")] = False,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="show the table, or --cells of it, as it stands, and stop")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="start without asking")] = False,
     form: Annotated[Format, typer.Option("--format", help="the table as text or as markdown")] = Format.text,
     quiet: Quiet = False,
@@ -91,7 +98,9 @@ def reproduce(
     Stopped, it goes on where it was when called again. What is done is not run again, in any grid of the same --out.
     """
     from daydream.reproduce import grids, ray_engine
+    from daydream.reproduce.elsewhere import find_results
     from daydream.reproduce.plan import make_plan
+    from daydream.reproduce.results import document
 
     choices = grids.Choices(
         scale=grids.SCALES[scale],
@@ -107,16 +116,23 @@ def reproduce(
         ray_engine.require_installed()
     require(1 <= orders <= 3, f"--orders {orders} must be 1, 2 or 3: the paper has three class orders")
     require(not classes or grid == "features", "--class chooses what `features` draws; the other grids draw nothing")
+    require(grid != "standin" or not unlabeled, "--unlabeled: the pile of `standin` is what --root leaves unlabelled")
+    require(grid != "features" or not source, "--from: `features` is drawn from a run's folder: give it as --out")
     folder = out or Path("runs") / "reproduce" / scale.value
     require(not folder.exists() or folder.is_dir(), f"--out {folder} is a file: name a folder")
     every = grids.build(grid, choices)
     chosen = grids.select(every, words(cells), words(methods))
-    plan = make_plan(grid, every, chosen, choices.scale.orders[:orders], folder)
+    found = find_results(source) if source else None
+    shown = chosen if no_run else every
+    plan = make_plan(grid, shown, chosen, choices.scale.orders[:orders], folder, found)
+    screen = console(stderr=as_json or form is Format.md)
+    if no_run:
+        show_table(document(plan, choices.scale, {}), screen, form, as_json)
+        return
     if any(job.result is None for job in plan.chosen):
         check_pile(choices, chosen)
     if grid == "features":
         check_features(plan, classes or [])
-    screen = console(stderr=as_json or form is Format.md)
     with stoppable() as switch:
         cost = show_plan(plan, screen, quiet and not dry_run, switch)
     if dry_run:
@@ -161,13 +177,16 @@ def numbers(text: str) -> tuple[int, ...]:
 def check_pile(choices: "Choices", cells: "list[Cell]") -> None:
     """Refuse a pile that is missing or cannot be read before anything runs."""
     from daydream.config import make_config
+    from daydream.data import source
     from daydream.data.unlabeled import load_pile
     from daydream.methods import load_method
 
     for cell in cells:
         if cell.values and load_method(cell.method).imagines:
             config = make_config(**{**cell.values, "pile": {"unlabeled": choices.unlabeled}})
-            load_pile(config.pile, config.run.data, None, config.data, getattr(config.data, "image_size", 32))
+            root = Path(config.run.root) if config.run.root else None
+            size = getattr(config.data, "image_size", getattr(source(config.run.data), "SIZE", 32))
+            load_pile(config.pile, config.run.data, root, config.data, size)
             return
 
 
@@ -271,22 +290,31 @@ def show_results(
     as_json: bool,
 ) -> None:
     """Print ours beside the paper's, and draw the features where they are what was asked for."""
-    from daydream.reproduce.results import markdown_table, text_table
     from daydream.reproduce.runner import write_results
 
     found: dict[str, Any] = write_results(plan, choices.scale, tally)
     drawn = draw_features(plan, classes) if plan.grid == "features" and not tally.failures else None
+    show_table({**found, "features": drawn} if drawn else found, screen, form, as_json)
     if as_json:
-        sys.stdout.write(json.dumps({**found, "features": drawn} if drawn else found) + "\n")
         return
-    if form is Format.md:
-        sys.stdout.write(markdown_table(found))
-    else:
-        screen.print(text_table(found), f"results: {plan.out / plan.grid / 'results.json'}", sep="\n", highlight=False)
+    if form is Format.text:
+        screen.print(f"results: {plan.out / plan.grid / 'results.json'}", highlight=False)
     if drawn:
         from daydream.tables import look_table
 
         screen.print(look_table(drawn), highlight=False)
+
+
+def show_table(found: dict[str, Any], screen: Console, form: Format, as_json: bool) -> None:
+    """Print a grid as data or as a table."""
+    from daydream.reproduce.results import markdown_table, text_table
+
+    if as_json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    elif form is Format.md:
+        sys.stdout.write(markdown_table(found))
+    else:
+        screen.print(text_table(found), highlight=False)
 
 
 def draw_features(plan: "Plan", classes: list[str]) -> dict[str, Any]:

@@ -71,6 +71,12 @@ def method_name(name: str) -> str:
     return Path(name).name if ".py:" in name else name
 
 
+def data_name(config: Mapping[str, Any]) -> str:
+    """Name a run's data set; some classes of Tiny-ImageNet are called what they are, the others being their pile."""
+    name, labelled = config["run"]["data"], config["data"].get("labelled")
+    return f"{name} {labelled} (a stand-in for ImageNet-Subset)" if labelled else str(name)
+
+
 def list_table(runs: Sequence[RunFolder]) -> Table:
     """Show runs, a line each; accuracy as average / last."""
     table = Table("run", "method", "protocol", "memory", "seed", "status", "NME", "CNN")
@@ -151,7 +157,8 @@ def run_table(run: RunFolder) -> RenderableType:
             found = task[kind] or {}
             cells += [number(found.get(key)) for key in ("top1", "new", "old", "top5")]
         table.add_row(*cells)
-    title = f"{row['method']} on {row['data']}: {row['base']} classes + {row['steps']} steps, order {row['order']}, "
+    title = f"{row['method']} on {data_name(config)}: {row['base']} classes + {row['steps']} steps, "
+    title += f"order {row['order']}, "
     title += f"memory {row['memory']} {row['budget']}, {row['backbone']}, seed {row['seed']}, {row['status']}"
     lines: list[RenderableType] = [
         Text(title, style="bold"),

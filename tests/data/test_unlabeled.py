@@ -85,8 +85,9 @@ def test_a_data_sets_own_pile(tiny: Path) -> None:
     expected = shapes.unlabeled(None, SHAPES)
     assert torch.equal(own.pixels.fetch(torch.arange(6)), expected.pixels.fetch(torch.arange(6)))
     settings = tiny_imagenet.Settings(labelled="1:3")
-    for text in ("", "tiny-imagenet"):
-        images = load_pile(PileSettings(unlabeled=text), "tiny-imagenet", tiny, settings, 64)
+    for text in ("", "tiny-imagenet", f"tiny-imagenet:{tiny}"):
+        root = None if ":" in text else tiny
+        images = load_pile(PileSettings(unlabeled=text), "tiny-imagenet", root, settings, 64)
         assert greys(images) == [0, 1, 30, 31, 40, 41]
         assert images.class_names == ("unlabelled",)
         assert not images.labels.any()
@@ -108,6 +109,12 @@ def test_data_sets_without_a_pile(data: str, user_error: Any) -> None:
 def test_nothing_is_left_unlabelled(tiny: Path, user_error: Any) -> None:
     with user_error("--labelled 0:100"):
         load_pile(PileSettings(), "tiny-imagenet", tiny, tiny_imagenet.Settings(), 64)
+
+
+def test_another_copy_of_the_data_set_is_named(tiny: Path, tmp_path: Path, user_error: Any) -> None:
+    missing = PileSettings(unlabeled=f"tiny-imagenet:{tmp_path / 'nowhere'}")
+    with user_error(f"--unlabeled tiny-imagenet:{tmp_path / 'nowhere'} does not exist"):
+        load_pile(missing, "tiny-imagenet", tiny, tiny_imagenet.Settings(labelled="1:3"), 64)
 
 
 def test_imagenet32_and_its_classes(imagenet32: str) -> None:

@@ -1,13 +1,11 @@
 """The page in a real browser: headless Chromium. Its screenshots are kept in build/report/."""
 
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import DRAWN, TALL, NoChromium, launch
 from tiny_runs import Watch, tiny_experiment
 from written_runs import write_run
 
@@ -19,31 +17,16 @@ pytest.importorskip("plotly")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 SHOTS = Path(__file__).parents[2] / "build" / "report"
-NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-DRAWN = "document.querySelectorAll('.plot').length === document.querySelectorAll('.plot .main-svg:first-child').length"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Start playwright's Chromium, else the machine's; fetch playwright's where there is neither."""
+    """A browser, or the reason why there is none."""
     with playwright.sync_playwright() as driver:
-        own = Path(driver.chromium.executable_path)
-        found = next(filter(None, map(shutil.which, NAMES)), None)
-        if not own.exists() and not found:
-            fetch = [sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"]
-            try:
-                done = subprocess.run(fetch, capture_output=True, text=True, timeout=90)
-            except subprocess.TimeoutExpired:
-                pytest.skip("there is no Chromium here, and fetching one took too long")
-            if done.returncode:
-                lines = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("Error")]
-                pytest.skip(f"there is no Chromium here, and none can be fetched: {(lines or ['failed'])[0]}")
-        path = found if found and not own.exists() else None
         try:
-            # --no-sandbox: root has none, and the page is our own
-            chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        except playwright.Error as error:
-            pytest.skip(f"Chromium does not start here (does it lack system libraries?): {str(error).splitlines()[0]}")
+            chromium = launch(driver)
+        except NoChromium as reason:
+            pytest.skip(str(reason))
         yield chromium
         chromium.close()
 
@@ -60,7 +43,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def opened(browser: Any, file: Path, scheme: str) -> tuple[Any, list[str]]:
     """Open the page offline, tall enough that every chart is drawn; gather what the console complains of."""
-    page = browser.new_page(viewport={"width": 1360, "height": 12_000}, color_scheme=scheme)
+    page = browser.new_page(viewport=TALL, color_scheme=scheme)
     page.context.set_offline(True)
     page.set_default_timeout(120_000)
     wrong: list[str] = []

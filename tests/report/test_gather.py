@@ -74,6 +74,12 @@ def test_runs_on_other_images_get_their_own_section(tmp_path: Path) -> None:
     assert found == [("cifar100", ["a", "d"]), ("shapes, images 11111111", ["b"]), ("shapes, images 22222222", ["c"])]
 
 
+def test_a_stand_in_is_called_one(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", run={"data": "tiny-imagenet"}, data={"labelled": "0:100"})
+    [section] = sections(read_runs([run]))
+    assert section.title == "tiny-imagenet 0:100 (a stand-in for ImageNet-Subset)"
+
+
 def test_means_over_seeds_and_orders(tmp_path: Path) -> None:
     lasts = [85.0, 79.0, 70.0]
     paths = [

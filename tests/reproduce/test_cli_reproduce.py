@@ -43,6 +43,11 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         (["ablation", "--scale", "smoke", "--class", "ring"], "--class chooses what `features` draws"),
         (["features", "--scale", "smoke", "--class", "rign"], "unknown class 'rign'; did you mean 'ring'?"),
         (["piles", "--scale", "smoke", "--pile-classes", "many"], "--pile-classes many must be whole numbers above 0"),
+        (["standin", "--unlabeled", "imagenet32:x"], "the pile of `standin` is what --root leaves unlabelled"),
+        (["standin", "--methods", "imagine"], "data set 'tiny-imagenet' needs --root DIR"),
+        (["features", "--from", "."], "`features` is drawn from a run's folder"),
+        (["ablation", "--scale", "smoke", "--from", "nowhere"], "--from nowhere does not exist"),
+        (["ablation", "--scale", "smoke", "--from", "."], "--from . holds no result of a finished run"),
         (["ablation"], "no unlabelled images of its own: say where they are with --unlabeled"),
         (["ablation", "--methods", "replay"], "data set 'cifar100' needs --root DIR"),
     ],
@@ -85,6 +90,25 @@ def test_two_cells_are_run_compared_and_not_run_again(capsys: pytest.CaptureFixt
     assert code == 0
     assert out.startswith("**ablation, scale smoke")
     assert "| baseline | Baseline | NME |" in out
+
+
+def test_runs_made_elsewhere_count_as_done(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    made, moved, fresh = tmp_path / "made", tmp_path / "moved", tmp_path / "fresh"
+    code, _, err = call(capsys, "ablation", *TWO, "--root", "/there", "--device", "cpu", "--out", str(made))
+    assert code == 0, err
+    made.rename(moved)
+    same = ["--root", "/there", "--device", "cpu", "--out", str(moved)]
+    code, out, err = call(capsys, "ablation", *TWO, *same)
+    assert (code, "2 done, 0 to do" in out) == (0, True), err
+    before = sorted(tmp_path.rglob("*"))
+    here = ["--root", "/here", "--out", str(fresh), "--from", str(moved)]
+    code, out, err = call(capsys, "ablation", *TWO, *here, "--no-run", "--format", "md")
+    assert code == 0, err
+    assert out.count("| done |") == 2
+    assert "sc-sdc" not in out  # the table of --cells alone
+    assert sorted(tmp_path.rglob("*")) == before
+    code, out, err = call(capsys, "ablation", "--scale", "smoke", "--cells", "sc*", *here, "--dry-run")
+    assert (code, "3 runs, 1 done, 2 to do" in out) == (0, True), out + err
 
 
 def test_features_draws_the_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

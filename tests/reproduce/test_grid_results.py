@@ -90,5 +90,19 @@ def test_no_difference_where_runs_do_not_compare(tmp_path: Path) -> None:
         assert "steps" not in markdown_table(found).splitlines()[2]
 
 
+def test_a_stand_in_is_called_one_and_has_no_difference(tmp_path: Path) -> None:
+    every = grids.build("standin", grids.Choices(root="/data"))
+    full, small = make_plan("standin", every, every, ["icarl"], tmp_path), plan_of(tmp_path, "standin", TINY, orders=1)
+    for plan, scale in ((full, grids.FULL), (small, TINY)):
+        finish(plan, "imagine", result(55.0, 50.0))
+        found = document(plan, scale, {})
+        assert [cell["difference"] for cell in found["cells"]] == [None] * 3
+        for text in (" ".join(shown(found).split()), markdown_table(found)):
+            assert "a stand-in for ImageNet-Subset and not it: the paper has no number" in text
+            assert "55.00" in text
+    line = document(full, grids.FULL, {})["protocol"]
+    assert line.startswith("tiny-imagenet, classes 0:100 labelled and the others the pile, 50 base classes and 5 steps")
+
+
 def test_clock() -> None:
     assert [clock(s) for s in (5.4, 89, 600, 20_000)] == ["5 s", "89 s", "10 min", "5.6 h"]

@@ -76,6 +76,20 @@ def test_piles_and_tasks_follow_the_choices() -> None:
     assert len(set(sizes)) == 5
 
 
+def test_the_stand_in_is_100_classes_of_tiny_imagenet_with_the_others_as_its_pile() -> None:
+    cells = {cell.name: cell for cell in grids.build("standin", grids.Choices(root="/data"))}
+    assert list(cells) == ["joint", "replay", "imagine"]
+    for cell in cells.values():
+        assert cell.values is not None
+        run = make_config(**cell.values).run
+        assert (run.data, run.backbone, run.base, run.steps, run.memory) == ("tiny-imagenet", "resnet18", 50, 5, 2000)
+        assert cell.values["data"] == {"labelled": "0:100"}
+        assert cell.values.get("pile", {}).get("unlabeled", "") == ""
+        assert cell.paper is None
+    small = [cell.values["run"]["data"] for cell in grids.build("standin", SMOKE) if cell.values]
+    assert small == ["shapes"] * 3
+
+
 def test_selection() -> None:
     cells = grids.build("table1", SMOKE)
     names = [cell.name for cell in grids.select(cells, ["imagine-*-2000", "joint-2"], [])]

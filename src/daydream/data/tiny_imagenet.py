@@ -43,7 +43,8 @@ def load(root: Path | None, settings: Settings) -> Dataset:
         raise UserError(f"{tree / 'val' / 'val_annotations.txt'} names no image of class {min(bare)}; unpack it again")
     pixels = open_images("tiny-imagenet-val", tree, [path for path, _ in pairs], SIZE)
     test = ImageSet(pixels, torch.tensor([label for _, label in pairs]), names)
-    note = f"classes {settings.labelled} of the sorted list labelled; not ImageNet-Subset" if settings.labelled else ""
+    which = f"classes {settings.labelled} of the sorted list labelled: a stand-in for"
+    note = f"{which} ImageNet-Subset, not ImageNet-Subset" if settings.labelled else ""
     return Dataset("tiny-imagenet", train, test, MEAN, STD, augmentation="cifar", note=note)
 
 

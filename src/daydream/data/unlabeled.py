@@ -60,11 +60,16 @@ def load_pile(
     from daydream.data.images import ImageSet
 
     name, _, folder = settings.unlabeled.partition(":")
-    if not settings.unlabeled or (settings.unlabeled == data_name and data_name in OWN_PILE):
-        name, images = data_name, _own(data_name, root, data_settings)
-    else:
-        images = _borrowed(name, Path(folder).expanduser() if folder else None, image_size)
-    images = _chosen(images, settings, name)
+    place = Path(folder).expanduser() if folder else None
+    own = not settings.unlabeled or (name == data_name and data_name in OWN_PILE)
+    try:
+        images = _own(data_name, place or root, data_settings) if own else _borrowed(name, place, image_size)
+    except UserError as error:
+        if own and not place:
+            raise
+        # a source's words are about the data set's own folder
+        raise UserError(str(error).replace("--root ", f"--unlabeled {name}:")) from None
+    images = _chosen(images, settings, name or data_name)
     pixels = _resized(images.pixels, image_size)
     return ImageSet(pixels, torch.zeros(len(images), dtype=torch.int64), ("unlabelled",))
 
@@ -90,15 +95,12 @@ def _borrowed(name: str, folder: Path | None, image_size: int) -> "ImageSet":
     """Return another source's pile: what it leaves unlabelled by default, or else all of its training images."""
     module: Any = source(name)
     settings = _settings(name, module.Settings, image_size)
-    try:
-        if hasattr(module, "whole"):
-            images = module.whole(folder)
-        elif hasattr(module, "unlabeled"):
-            images = module.unlabeled(folder, settings)
-        else:
-            images = module.load(folder, settings).train
-    except UserError as error:  # a source's words are about the data set's own folder
-        raise UserError(str(error).replace("--root ", f"--unlabeled {name}:")) from None
+    if hasattr(module, "whole"):
+        images = module.whole(folder)
+    elif hasattr(module, "unlabeled"):
+        images = module.unlabeled(folder, settings)
+    else:
+        images = module.load(folder, settings).train
     return cast("ImageSet", images)
 
 

@@ -11,7 +11,7 @@ from daydream import evaluate
 from daydream.config import FORMAT
 from daydream.errors import UserError
 from daydream.runs import RunFolder
-from daydream.tables import method_name
+from daydream.tables import data_name, method_name
 
 Row = dict[str, Any]
 KINDS = ("nme", "cnn")
@@ -160,7 +160,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 def sections(runs: Sequence[Run]) -> list[Section]:
     """Split runs by the images they saw, in order of first appearance."""
-    keys = [(run.settings["data"], run.config.get("fingerprint", "")) for run in runs]
+    keys = [(data_name(run.config), run.config.get("fingerprint", "")) for run in runs]
     named = Counter(data for data, _ in dict.fromkeys(keys))
     return [
         Section(

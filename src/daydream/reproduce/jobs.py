@@ -27,11 +27,13 @@ class Job:
     name: str
     folder: str
     values: Values
+    made: str = ""
+    """The file of a result made elsewhere that counts as this run's."""
 
     @property
     def result(self) -> dict[str, Any] | None:
         """Return what the run gave, once it is finished."""
-        path = Path(self.folder) / "result.json"
+        path = Path(self.made or f"{self.folder}/result.json")
         return read_json(path) if path.exists() else None
 
 

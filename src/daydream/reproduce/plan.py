@@ -9,6 +9,7 @@ from pathlib import Path
 from daydream.config import make_config
 from daydream.data.images import ImageSet
 from daydream.experiment import Experiment
+from daydream.reproduce.elsewhere import Found, take
 from daydream.reproduce.grids import Cell
 from daydream.reproduce.jobs import Job, SharedBase, make_job, with_order
 from daydream.stream import class_order
@@ -97,8 +98,18 @@ class Plan:
         return [first, then]
 
 
-def make_plan(grid: str, cells: Sequence[Cell], chosen: Sequence[Cell], orders: Sequence[str], out: Path) -> Plan:
-    """Give every cell a job for each class order; check all settings before anything runs."""
+def make_plan(
+    grid: str,
+    cells: Sequence[Cell],
+    chosen: Sequence[Cell],
+    orders: Sequence[str],
+    out: Path,
+    found: Found | None = None,
+) -> Plan:
+    """Give every cell a job for each class order; check all settings before anything runs.
+
+    What was found elsewhere counts as done.
+    """
     jobs: dict[str, list[Job]] = {}
     for cell in cells:
         jobs[cell.name] = [
@@ -106,6 +117,8 @@ def make_plan(grid: str, cells: Sequence[Cell], chosen: Sequence[Cell], orders: 
             for order in orders
             if cell.values is not None
         ]
+        if found:
+            jobs[cell.name] = take(jobs[cell.name], found)
     unique = {job.folder: job for cell in chosen for job in jobs[cell.name]}
     return Plan(grid, out, tuple(orders), cells, jobs, list(unique.values()))
 

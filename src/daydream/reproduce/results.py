@@ -12,7 +12,7 @@ from rich.text import Text
 
 from daydream.config import environment
 from daydream.reproduce import paper
-from daydream.reproduce.grids import Cell, Scale
+from daydream.reproduce.grids import REMARKS, Cell, Scale
 from daydream.reproduce.jobs import Job, Outcome
 from daydream.reproduce.plan import Plan
 
@@ -54,7 +54,7 @@ def document(plan: Plan, scale: Scale, failures: Mapping[str, Outcome]) -> dict[
 
 def _cell(cell: Cell, jobs: Sequence[Job], out: Path, scale: Scale, failures: Mapping[str, Outcome]) -> dict[str, Any]:
     runs = [_run(job, out, failures.get(job.folder)) for job in jobs]
-    ours = summarize([run.pop("result") for run in runs if run.get("result")])
+    ours = summarize([job.result for job in jobs if job.result is not None])
     whole = ours is not None and not any(job.values["run"]["tasks"] for job in jobs)
     comparable = scale.comparable and whole and cell.paper is not None
     return {
@@ -78,11 +78,12 @@ def _cell(cell: Cell, jobs: Sequence[Job], out: Path, scale: Scale, failures: Ma
 
 def _run(job: Job, out: Path, failure: Outcome | None) -> dict[str, Any]:
     result = job.result
-    found: dict[str, Any] = {"order": job.values["run"]["order"], "folder": str(Path(job.folder).relative_to(out))}
+    where = {"result": job.made} if job.made else {"folder": str(Path(job.folder).relative_to(out))}
+    found: dict[str, Any] = {"order": job.values["run"]["order"], **where}
     if result is not None:
         keys = ("average_nme", "average_cnn", "last_nme", "last_cnn", "seconds", "parameters")
         known = {**{key: result[key] for key in keys}, "device": result["config"]["device"]}
-        return {**found, **known, "result": result}
+        return {**found, **known}
     return {**found, "error": failure.error, "trace": failure.trace} if failure else found
 
 
@@ -101,14 +102,19 @@ def protocol(plan: Plan, scale: Scale) -> str:
     """Say in one line what was run, so that nobody compares what does not compare."""
     runs = [job.values for jobs in plan.jobs.values() for job in jobs]
     run = runs[0]["run"]
+    counts = {values["run"]["steps"] for values in runs}
+    steps = f" and {min(counts)} steps" if len(counts) == 1 else ""
     sizes = sorted({values["run"]["memory"] for values in runs}, reverse=True)
     memory = " and ".join(f"{size:,}" for size in sizes)
     limits = {values["run"]["tasks"] for values in runs} - {None}
     tasks = f", the first {min(limits)} tasks" if limits else ""
+    labelled = runs[0]["data"].get("labelled")
+    data = f"{run['data']}, classes {labelled} labelled and the others the pile" if labelled else run["data"]
     line = (
-        f"{run['data']}, {run['base']} base classes, memory {memory} by the rule total for every method, "
+        f"{data}, {run['base']} base classes{steps}, memory {memory} by the rule total for every method, "
         f"{run['backbone']}, seed {run['seed']}{tasks}"
     )
+    line += f"; {REMARKS[plan.grid]}" if plan.grid in REMARKS else ""
     if not scale.comparable:
         return f"{line}; a miniature: its numbers do not compare with the paper's"
     return f"{line}; no difference to the paper is given, its runs see all tasks" if limits else line

@@ -1,0 +1,93 @@
+"""Results made on another machine as a grid's runs: what must agree, and what may differ."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daydream.config import make_config
+from daydream.errors import UserError
+from daydream.reproduce import grids
+from daydream.reproduce.elsewhere import find_results
+from daydream.reproduce.plan import Plan, make_plan
+from daydream.reproduce.results import document
+
+THERE = grids.Choices(root="/there", unlabeled="imagenet32:/pile", device="cuda:1")
+HERE = grids.Choices()
+
+
+def write(path: Path, choices: grids.Choices, grid: str, name: str, mean: float = 66.0, **run: Any) -> None:
+    """Write the result of a cell's run as a run under these choices leaves it, with other settings where given."""
+    [cell] = [cell for cell in grids.build(grid, choices) if cell.name == name]
+    assert cell.values is not None
+    config = make_config(**{**cell.values, "run": {**cell.values["run"], "order": "icarl", **run}}).to_json()
+    numbers = {f"{kind}_{how}": mean for kind in ("average", "last") for how in ("nme", "cnn")}
+    tasks = [{"task": 0, "cnn": mean}]
+    result = {"reports": "nme", **numbers, "seconds": 5.0, "parameters": 9, "tasks": tasks}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**result, "config": {**config, "device": "NVIDIA H200"}}))
+
+
+def plan_from(place: Path, grid: str, choices: grids.Choices = HERE) -> Plan:
+    every = grids.build(grid, choices)
+    return make_plan(grid, every, every, ["icarl"], place.parent / "out", find_results(place))
+
+
+def done(plan: Plan) -> list[str]:
+    return [name for name, [job] in plan.jobs.items() if job.result is not None]
+
+
+def test_where_a_run_was_made_does_not_matter(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    write(there / "a" / "result.json", THERE, "counterparts", "n4", base_from="/runs/replay", precision="bf16")
+    write(there / "kept.json", THERE, "counterparts", "n0", 64.0)
+    write(there / "another-seed.json", THERE, "counterparts", "n1", seed=2)
+    write(there / "all-tasks.json", THERE, "counterparts", "n8", tasks=None)
+    (there / "list.json").write_text("[1]")
+    (there / "table.json").write_text('{"grid": "table1", "cells": []}')
+    plan = plan_from(there, "counterparts")
+    assert done(plan) == ["n0", "n4"]
+    assert {Path(job.folder).name[:6] for job in plan.chosen if job.result is None} == {"imagin"}
+    cells = {cell["name"]: cell for cell in document(plan, grids.FULL, {})["cells"]}
+    assert (cells["n0"]["mean"], cells["n0"]["state"]) == (64.0, "done")
+    assert cells["n0"]["runs"][0]["result"] == str(there / "kept.json")
+    assert done(plan_from(there / "kept.json", "counterparts")) == ["n0"]
+
+
+def test_another_pile_does(tmp_path: Path) -> None:
+    write(tmp_path / "there" / "x.json", THERE, "depth", "d2")
+    elsewhere = grids.Choices(unlabeled="imagenet32:/another/folder")
+    other = grids.Choices(unlabeled="folder:/pile")
+    assert done(plan_from(tmp_path / "there", "depth", elsewhere)) == ["d2"]
+    assert done(plan_from(tmp_path / "there", "depth", other)) == []
+    borrowed = grids.Choices(root="/there", unlabeled="imagenet32:/pile")
+    write(tmp_path / "tiny" / "x.json", borrowed, "standin", "imagine")
+    write(tmp_path / "tiny" / "y.json", borrowed, "standin", "replay")
+    assert done(plan_from(tmp_path / "tiny", "standin")) == ["replay"]  # the other one did not see its own pile
+
+
+def test_two_results_of_one_run(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    write(there / "a.json", THERE, "depth", "d1")
+    write(there / "copy.json", THERE, "depth", "d1")
+    assert done(plan_from(there, "depth")) == ["d1"]
+    write(there / "copy.json", THERE, "depth", "d1", 67.0)
+    with pytest.raises(UserError, match=r"two results of d1, order icarl: .*a\.json and .*copy\.json; leave one"):
+        plan_from(there, "depth")
+
+
+def test_a_result_that_cannot_be_read_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    there = tmp_path / "there"
+    write(there / "good.json", THERE, "depth", "d1")
+    write(there / "strange.json", THERE, "depth", "d4")
+    strange = json.loads((there / "strange.json").read_text())
+    strange["config"]["method"]["warp"] = 9
+    (there / "strange.json").write_text(json.dumps(strange))
+    with caplog.at_level(logging.WARNING, "daydream"):
+        assert done(plan_from(there, "depth")) == ["d1"]
+    assert "strange.json is left out: unknown setting" in caplog.text
+    (there / "torn.json").write_text("{")
+    with pytest.raises(UserError, match=r"torn\.json cannot be read as JSON"):
+        find_results(there)
