@@ -1,6 +1,6 @@
 """A state as JSON and named tensors, and back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
 import torch
@@ -24,6 +24,40 @@ def pack(state: State) -> tuple[dict[str, Any], dict[str, Mapping[str, Tensor]]]
     components["tensors"] = state.tensors
     components["memory"] = {"images": memory.images, "labels": memory.labels, "ranks": memory.ranks}
     return {"nets": nets, "budget": {"rule": memory.budget.rule, "size": memory.budget.size}}, components
+
+
+class Ledger:
+    """Remembers which networks the last checkpoint wrote, so that the next need not write again what did not change.
+
+    Generators hold a hundred times what the network holds, and change once a task. A captured step changes tensors
+    unseen by torch's own version counters, so what a stage trains always counts as changed.
+    """
+
+    def __init__(self) -> None:
+        self.written: dict[str, list[tuple[Tensor, int]]] = {}
+
+    def unchanged(self, state: State, train_mode: Collection[str]) -> frozenset[str]:
+        """Name the components of networks that are as they were when last written."""
+        return frozenset(
+            f"net.{name}"
+            for name, net in state.nets.items()
+            if name not in train_mode
+            and not any(parameter.requires_grad for parameter in net.parameters())
+            and self._same(name, _versions(net))
+        )
+
+    def _same(self, name: str, now: list[tuple[Tensor, int]]) -> bool:
+        before = self.written.get(name, [])
+        return len(before) == len(now) and all(a is b and v == w for (a, v), (b, w) in zip(before, now, strict=True))
+
+    def note(self, state: State) -> None:
+        """Remember the networks as they are now: they have just been written."""
+        self.written = {name: _versions(net) for name, net in state.nets.items()}
+
+
+def _versions(net: nn.Module) -> list[tuple[Tensor, int]]:
+    """Return a network's own tensors, kept alive so that no other can be taken for one of them."""
+    return [(tensor, tensor._version) for tensor in (*net.parameters(), *net.buffers())]
 
 
 def unpack(info: Mapping[str, Any], components: Components, kinds: Kinds, device: torch.device) -> State:

@@ -120,6 +120,21 @@ def run_command(words: Sequence[str]) -> Any:
 def run(
     *,
     out: Annotated[str, typer.Option(help="folder of the run; by default a new one under runs/")] = "",
+    orders: Annotated[
+        int | None,
+        typer.Option(
+            help="a run for each of the first N class orders, in OUT/order-1, ...: the paper's three for cifar100, "
+            "elsewhere its default, seed:1, seed:2, ...; stopped, the same command goes on",
+            metavar="N",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option(help="a run for each of these seeds, in OUT/seed-1, ...", metavar="N,N,...")
+    ] = "",
+    together: Annotated[
+        bool,
+        typer.Option("--together", help="train the runs of --orders and --seeds side by side, to fill one GPU"),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the whole plan and stop")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -132,6 +147,11 @@ def run(
     from daydream.tables import method_name, plan_table
 
     assert values is not None
+    if orders is not None or seeds or together:
+        from daydream.cli_together import Wanted, run_members
+
+        run_members(make_config(**values), Wanted(orders, seeds, together), out, dry_run, quiet, as_json)
+        return
     with team().in_turn():
         experiment = Experiment(make_config(**values))
     if dry_run:

@@ -1,7 +1,8 @@
 """A whole experiment: tasks in turn, the stages of each, an evaluation after each, checkpoints all along."""
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -15,7 +16,7 @@ from daydream.data import source
 from daydream.data.augment import AUGMENTATIONS, Prepare
 from daydream.data.images import Dataset, ImageSet, fingerprint
 from daydream.data.unlabeled import load_pile
-from daydream.engine import Engine, EpochReport, Hardware, Partial
+from daydream.engine import Engine, EpochReport, Hardware, Lockstep, Partial, Training
 from daydream.engine.distributed import team
 from daydream.errors import UserError
 from daydream.inference import over_images
@@ -33,6 +34,21 @@ from daydream.stage import Stage, State
 from daydream.stream import Stream, Task, class_order, make_stream
 
 DEFAULT_ORDERS = {"cifar100": "icarl", "imagenet-subset": "lucir"}
+
+Course = Generator[Training, None, dict[str, Any]]
+"""A run on its way: hands out each stage that is ready to be trained, goes on when it has been, returns the result."""
+
+
+def alone(course: Course) -> dict[str, Any]:
+    """Train a run by itself; return its result."""
+    with contextlib.closing(course):
+        while True:
+            try:
+                training = next(course)
+            except StopIteration as end:
+                result: dict[str, Any] = end.value
+                return result
+            Lockstep([training]).train()
 
 
 class Progress(Protocol):
@@ -78,16 +94,19 @@ class Cursor:
 
 
 class Experiment:
-    """Data, stream, method and hardware of a config, made ready and checked before anything is written."""
+    """Data, stream, method and hardware of a config, made ready and checked before anything is written.
 
-    def __init__(self, config: Config) -> None:
+    One that differs from another (`like`) in nothing but class order and seed shares its images.
+    """
+
+    def __init__(self, config: Config, like: "Experiment | None" = None) -> None:
         run = config.run
         self.team = team()
         self.hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture, self.team)
         check_backbone(run.backbone, run.cut)
         if run.tensorboard:
             tensorboard.require_installed()
-        self.data: Dataset = source(run.data).load(Path(run.root).expanduser() if run.root else None, config.data)
+        self.data: Dataset = like.data if like is not None else self._load(config)
         check_image_size(run.backbone, self.data.network_size)
         self.fingerprint = self.data.fingerprint()
         classes = len(self.data.class_names)
@@ -106,9 +125,13 @@ class Experiment:
         self.parts = Parts(self.config.parts, self.method) if self.config.parts else None
         if self.parts is not None:
             self.parts.check(stream)
-        device = self.hardware.device
-        self.stream = Stream(stream.train.to(device), stream.test.to(device), stream.sizes)
-        self.imagination = self._imagination()
+        self.stream = stream
+        self.imagination = self._imagination(like)
+
+    def _load(self, config: Config) -> Dataset:
+        root, device = config.run.root, self.hardware.device
+        data: Dataset = source(config.run.data).load(Path(root).expanduser() if root else None, config.data)
+        return replace(data, train=data.train.to(device), test=data.test.to(device))
 
     def _method(self) -> Method[Any]:
         run = self.config.run
@@ -117,12 +140,14 @@ class Experiment:
         setup = Setup(run.backbone, run.cut, self.budget, prepare, augment, run.seed)
         return load_method(run.method)(self.config.method, setup)
 
-    def _imagination(self) -> Imagination | None:
+    def _imagination(self, like: "Experiment | None") -> Imagination | None:
         settings = self.config.imagination
         wanted = settings is not None and (settings.imagine or self.method.imagines) and settings.counterparts
         if not wanted:
             return None
-        return imagination_of(settings, self.method, self.load_pile().to(self.hardware.device))
+        shared = like.imagination if like is not None else None
+        pile = self.load_pile().to(self.hardware.device) if shared is None else shared.pile
+        return imagination_of(settings, self.method, pile)
 
     def load_pile(self) -> ImageSet:
         """Return the unlabelled images the config names."""
@@ -190,13 +215,17 @@ class Experiment:
 
     def start(self, folder: Path, progress: Progress) -> dict[str, Any]:
         """Run from the beginning in a new folder; return the result."""
+        return alone(self.starting(folder, progress))
+
+    def starting(self, folder: Path, progress: Progress) -> Course:
+        """Run from the beginning in a new folder, handing out what is to be trained."""
         state = self.fresh_state()
         given = base.read(self, Path(self.config.run.base_from)) if self.config.run.base_from else None
         device = self.hardware.describe() + (f", {self.team.size} processes" if self.team.size > 1 else "")
         facts = {"environment": environment(), "device": device}
         run = RunFolder.create(folder, {**self.identity(), **facts}) if self.team.leads else RunFolder(folder, False)
         with run.locked():
-            return Session(self, run, progress, state, Cursor(), given=given).go()
+            return (yield from Session(self, run, progress, state, Cursor(), given=given).go())
 
     def restore(self, run: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], State] | None:
         """Return a run's last checkpoint, info and components, and the state it holds; None where there is none yet."""
@@ -209,6 +238,10 @@ class Experiment:
 
     def resume(self, run: RunFolder, progress: Progress) -> dict[str, Any]:
         """Go on from a run's last checkpoint; return the result."""
+        return alone(self.resuming(run, progress))
+
+    def resuming(self, run: RunFolder, progress: Progress) -> Course:
+        """Go on from a run's last checkpoint, handing out what is to be trained."""
         run = replace(run, writes=self.team.leads)
         with run.locked():
             if run.result is not None:
@@ -219,11 +252,12 @@ class Experiment:
                 run.forget_metrics_after(0)
                 base_from = self.config.run.base_from
                 given = base.read(self, Path(base_from)) if base_from else None
-                return Session(self, run, progress, self.fresh_state(), Cursor(), given=given).go()
+                return (yield from Session(self, run, progress, self.fresh_state(), Cursor(), given=given).go())
             info, components, state = found
             run.forget_metrics_after(info["metrics_size"])
             partial = info["partial"] and Partial(**info["partial"], optimizer=components["optimizer"])
-            return Session(self, run, progress, state, Cursor(**info["cursor"]), partial, resumed=True).go()
+            cursor = Cursor(**info["cursor"])
+            return (yield from Session(self, run, progress, state, cursor, partial, resumed=True).go())
 
 
 class Session:
@@ -246,28 +280,29 @@ class Session:
         self.method, self.stream = experiment.method, experiment.stream
         self.engine = Engine(experiment.hardware, experiment.config.run.seed, experiment.team)
         self.identity = experiment.identity()
+        self.ledger = checkpoint.Ledger()
         self.began = time.perf_counter()
         wanted = experiment.config.run.tensorboard and run.writes
         self.board = tensorboard.Board(run.path / "tensorboard", cursor.epochs) if wanted else None
 
-    def go(self) -> dict[str, Any]:
+    def go(self) -> Course:
         """Run what is left and write the result."""
         self.experiment.hardware.set_up()
         self.progress.run_begins(self.experiment, self.run.path, self.resumed)
         while self.cursor.task < self.experiment.num_tasks:
-            self.run_task(self.stream.task(self.cursor.task))
+            yield from self.run_task(self.stream.task(self.cursor.task))
         if not self.run.writes:
             return {}
         result: dict[str, Any] = plain_json(self.result())
         self.run.write_result(result)
         return result
 
-    def run_task(self, task: Task) -> None:
+    def run_task(self, task: Task) -> Iterator[Training]:
         """Run the stages of a task that are left, then evaluate."""
         self.task, stages = task, self.experiment.stages(task)
         self.progress.task_begins(task, stages)
         while self.cursor.stage < len(stages):
-            self.run_stage(stages[self.cursor.stage])
+            yield from self.run_stage(stages[self.cursor.stage])
         row, confusion = self.evaluate(task)
         self.run.append({"kind": "task", **row})
         if task.index + 1 == self.experiment.num_tasks:
@@ -279,17 +314,17 @@ class Session:
         self.checkpoint(None)
         self.progress.task_ends(row)
 
-    def run_stage(self, stage: Stage) -> None:
+    def run_stage(self, stage: Stage) -> Iterator[Training]:
         """Run one stage, or take over a base task that another run has trained."""
         self.stage, partial = stage, self.partial
-        self.unchanged: frozenset[str] = frozenset()
         self.partial = None
         shared = self.task.is_base and stage.shared_as is not None
         if self.given is not None and shared:
             base.take(self.given, self.state, self.experiment.kinds)
         else:
             self.progress.stage_begins(self.task, stage, partial.epoch if partial else 0)
-            self.engine.run(stage, self.state, (self.task.index, self.cursor.stage), self, partial)
+            place = (self.task.index, self.cursor.stage)
+            yield from self.engine.trainings(stage, self.state, place, self, partial)
         if stage.report is not None:
             numbers = dict(stage.report(self.state))
             self.run.append({"kind": "report", "task": self.task.index, "stage": stage.name, **numbers})
@@ -330,10 +365,9 @@ class Session:
             "state": info,
             "metrics_size": self.run.metrics_size,
         }
-        unchanged = self.unchanged if partial is not None else frozenset()
+        unchanged = self.ledger.unchanged(self.state, self.stage.train_mode)
         save_checkpoint(self.run.path / "checkpoint", whole, components, unchanged)
-        if partial is not None:
-            self.unchanged = frozen_networks(self.stage, self.state)
+        self.ledger.note(self.state)
 
     def seconds(self) -> float:
         return self.cursor.seconds + time.perf_counter() - self.began
@@ -380,13 +414,3 @@ class Session:
         summary["seconds"] = round(self.seconds(), 2)
         summary["evaluated_on"] = "validation" if config.run.validation else "test"
         return {**summary, "tasks": rows, "config": self.run.config}
-
-
-def frozen_networks(stage: Stage, state: State) -> frozenset[str]:
-    """Name the components of networks that a stage does not change: a checkpoint need not write them twice."""
-    trained = {id(tensor) for group in stage.trains(state) for tensor in group.tensors}
-    return frozenset(
-        f"net.{name}"
-        for name, net in state.nets.items()
-        if name not in stage.train_mode and not any(id(p) in trained for p in net.parameters())
-    )

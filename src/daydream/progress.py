@@ -63,6 +63,8 @@ class Silent:
 
     def task_ends(self, row: Mapping[str, Any]) -> None: ...
 
+    def say(self, line: str) -> None: ...
+
     def stop_asked(self) -> bool:
         return self.switch.asked
 
@@ -81,7 +83,7 @@ class Plain(Silent):
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def run_begins(self, experiment: "Experiment", folder: Path, resumed: bool) -> None:
-        self.say(f"{'resuming' if resumed else 'running'} {headline(experiment)} in {folder}")
+        self.say(opening(experiment, folder, resumed))
 
     def stage_begins(self, task: "Task", stage: "Stage", from_epoch: int) -> None:
         self.spoke = time.monotonic()
@@ -133,11 +135,55 @@ class Live(Plain):
             self.bar.stop()
 
 
+class Shared:
+    """One progress for several runs that train together: it follows whichever run reaches a place first."""
+
+    def __init__(self, shown: Silent) -> None:
+        self.shown, self.begun = shown, False
+        self.place: tuple[str | int, ...] = ()
+
+    def reached(self, *place: str | int) -> bool:
+        """Say whether a place is news."""
+        news, self.place = place != self.place, place
+        return news
+
+
+class Beside(Silent):
+    """One run's part in a progress that several share: what concerns it alone carries its name."""
+
+    def __init__(self, shared: Shared, name: str) -> None:
+        super().__init__(shared.shown.switch)
+        self.shared, self.shown, self.name = shared, shared.shown, name
+
+    def run_begins(self, experiment: "Experiment", folder: Path, resumed: bool) -> None:
+        if self.shared.begun:
+            self.shown.say(opening(experiment, folder, resumed))
+        else:
+            self.shared.begun = True
+            self.shown.run_begins(experiment, folder, resumed)
+
+    def stage_begins(self, task: "Task", stage: "Stage", from_epoch: int) -> None:
+        if self.shared.reached(task.index, stage.name, "from", from_epoch):
+            self.shown.stage_begins(task, stage, from_epoch)
+
+    def epoch_ends(self, task: "Task", stage: "Stage", report: "EpochReport") -> None:
+        if self.shared.reached(task.index, stage.name, "after", report.epoch):
+            self.shown.epoch_ends(task, stage, report)
+
+    def task_ends(self, row: Mapping[str, Any]) -> None:
+        self.shown.say(f"{self.name} {task_text(row)}")
+
+
 def make_progress(switch: StopSwitch, console: Console, quiet: bool) -> Silent:
     """Choose what fits the output."""
     if quiet:
         return Silent(switch)
     return Live(switch, console) if console.is_terminal else Plain(switch, console)
+
+
+def opening(experiment: "Experiment", folder: Path, resumed: bool) -> str:
+    """Say that a run begins or goes on."""
+    return f"{'resuming' if resumed else 'running'} {headline(experiment)} in {folder}"
 
 
 def headline(experiment: "Experiment") -> str:

@@ -19,12 +19,13 @@ from tiny_runs import TINY_DATA, TINY_RECIPE, TINY_RUN, Watch, tiny_experiment, 
 from torch import Tensor, nn
 
 from daydream import runs
+from daydream.checkpoint import Ledger
 from daydream.cli import main
 from daydream.config import make_config
 from daydream.engine import Engine, Interrupted
 from daydream.engine.feed import Feed
 from daydream.errors import UserError
-from daydream.experiment import Experiment, frozen_networks
+from daydream.experiment import Experiment
 from daydream.methods.imagination import EXEMPLARS, FORMS, UNLABELLED, Imagination, dealer
 from daydream.methods.method import network
 from daydream.nets.generators import GeneratorBank
@@ -452,15 +453,22 @@ class StageWatch(Watch):
         self.stages.append(stage.name)
 
 
-def test_frozen_networks_are_named(experiment: Experiment, base: State) -> None:
+def test_a_checkpoint_knows_which_networks_it_wrote_before(experiment: Experiment, base: State) -> None:
     state, _, carried = increment(experiment, base)
-    assert frozen_networks(carried, state) == {"net.old", "net.generators"}
-    stage = experiment.stages(experiment.stream.task(1))[-1]
-    state.nets["new_generators"] = copy.deepcopy(state.nets["generators"])
-    assert frozen_networks(stage, state) == {"net.net", "net.old", "net.generators"}
+    network(state).requires_grad_(True)
+    ledger = Ledger()
+    assert ledger.unchanged(state, carried.train_mode) == set()
+    ledger.note(state)
+    assert ledger.unchanged(state, carried.train_mode) == {"net.old", "net.generators"}
+    assert ledger.unchanged(state, {"old"}) == {"net.generators"}
+    with torch.no_grad():
+        next(state.nets["old"].parameters()).add_(1)
+    assert ledger.unchanged(state, ()) == {"net.generators"}
+    state.nets["generators"] = copy.deepcopy(state.nets["generators"])
+    assert ledger.unchanged(state, ()) == set()
 
 
-def test_a_checkpoint_writes_frozen_generators_once_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_writes_frozen_networks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     inner = runs._write_component
 
@@ -487,7 +495,8 @@ def test_a_checkpoint_writes_frozen_generators_once_a_stage(tmp_path: Path, monk
         tiny_experiment("imagine", epochs=4).start(tmp_path / "run", watch)
     assert len(set(watch.files)) == 1
     assert written.count("net.net") == 4  # three epochs and the stop
-    assert written.count("net.generators") == written.count("net.old") == 1
+    assert written.count("net.old") == 1
+    assert written.count("net.generators") == 0  # written when they had been trained
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------

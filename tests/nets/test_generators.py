@@ -250,3 +250,19 @@ def test_a_skip_adds_the_exemplar_and_nothing_else() -> None:
     which = torch.tensor([1, 0, 1])
     torch.testing.assert_close(skipping(m, u, which), plain(m, u, which) + m)
     assert skipping.extended(GeneratorBank(1, CHANNELS, skip=True)).skip
+
+
+def test_frozen_weights_are_cast_once_and_again_when_they_change() -> None:
+    bank = filled(1, 0, dtype=torch.float32).eval().requires_grad_(False)
+    conv, which = bank.fuse, torch.tensor([2, 0, 0])
+    first = conv.as_gathered(torch.bfloat16)
+    assert torch.equal(first, conv.weight.permute(0, 1, 3, 4, 2).bfloat16())
+    assert conv.as_gathered(torch.bfloat16) is first
+    x = torch.randn(2, 3 * conv.weight.shape[2], SIDE, SIDE).bfloat16()
+    found = conv(x, which)
+    wanted = F.conv2d(x, conv.weight[which].flatten(0, 1).bfloat16(), groups=3)
+    torch.testing.assert_close(found, wanted)
+    with torch.no_grad():
+        conv.weight.add_(1)
+    assert torch.equal(conv.as_gathered(torch.bfloat16), conv.weight.permute(0, 1, 3, 4, 2).bfloat16())
+    assert conv.as_gathered(torch.float32).data_ptr() == conv.weight.data_ptr()

@@ -1,9 +1,14 @@
-"""Run a stage: the one training loop of the package."""
+"""Run a stage: the one training loop of the package.
+
+A `Loop` is what one run does in a step. A `Lockstep` takes the steps, epoch after epoch, of one loop, or of those of
+several runs side by side.
+"""
 
 import contextlib
+import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -60,32 +65,8 @@ class Watcher(Protocol):
     def checkpoint(self, partial: Partial) -> None: ...
 
 
-@dataclass(frozen=True)
-class Engine:
-    """Runs stages on a device; knows no method."""
-
-    hardware: Hardware
-    seed: int
-    team: Team = ALONE
-
-    def run(
-        self, stage: Stage, state: State, place: tuple[str | int, ...], watcher: Watcher, partial: Partial | None = None
-    ) -> None:
-        """Run a stage from its beginning, or on from where `partial` left it. `place` names its random numbers."""
-        if partial is None and stage.begin is not None:
-            stage.begin(state)
-        self.team.agree(state)
-        if stage.epochs:
-            feed = Feed(stage, state, place, self.seed, self.team)
-            loop = Loop(stage, state, self.hardware, feed, self.team)
-            loop.train(watcher, partial or Partial(0, 0))
-        if stage.finish is not None:
-            stage.finish(state)
-        self.team.agree(state)
-
-
 class Loop:
-    """The training of one stage: what a step does, and epochs of it."""
+    """The training of one stage of one run: what a step does, and what comes before and after an epoch of steps."""
 
     def __init__(self, stage: Stage, state: State, hardware: Hardware, feed: Feed, team: Team = ALONE) -> None:
         self.stage, self.state, self.hardware, self.feed, self.team = stage, state, hardware, feed, team
@@ -101,48 +82,46 @@ class Loop:
         self.optimizer = Optimizer(stage.optimizer, groups, state.device)
         self.position = torch.zeros(1, dtype=torch.int64, device=state.device)
         self.sums: dict[str, Tensor] = {}
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.eager_steps = 0
 
-    def train(self, watcher: Watcher, partial: Partial) -> None:
-        """Run the epochs that are left, from `partial` on."""
+    def take_up(self, partial: Partial) -> None:
+        """Stand where `partial` stands."""
         self.optimizer.load(partial.optimizer)
         self.sums = {name: torch.tensor(value, device=self.state.device) for name, value in partial.sums.items()}
-        for epoch in range(partial.epoch, self.stage.epochs):
-            first = partial.step if epoch == partial.epoch else 0
-            watcher.epoch(self.run_epoch(epoch, first, watcher))
-            if self.stage.after_epoch is not None:
-                self.stage.after_epoch(self.state)
-            if epoch + 1 < self.stage.epochs and watcher.wants_checkpoint(epoch + 1):
-                watcher.checkpoint(Partial(epoch + 1, 0, self.optimizer.state()))
-        for tensor in self.optimizer.parameters():
-            tensor.grad = None
-        for net in self.state.nets.values():
-            net.eval()  # between stages every network is in evaluation mode
 
-    def run_epoch(self, epoch: int, first: int, watcher: Watcher) -> EpochReport:
-        """Run the steps of an epoch from `first` on."""
-        start = time.perf_counter()
-        stage = self.stage
-        factor = stage.schedule(epoch, stage.epochs)
-        self.optimizer.set_rate(factor)
+    def stands(self, epoch: int, step: int) -> Partial:
+        """Return where the loop stands before a step, all that `take_up` needs."""
+        sums = {name: float(total) for name, total in self.sums.items()} if step else {}
+        return Partial(epoch, step, self.optimizer.state(), sums)
+
+    def begin_epoch(self, epoch: int, first: int) -> None:
+        """Make the steps of an epoch ready, from `first` on."""
+        self.optimizer.set_rate(self.stage.schedule(epoch, self.stage.epochs))
         self.feed.load(epoch, first)
         self.position.fill_(first)
         if first == 0:
             for total in self.sums.values():
                 total.zero_()
-        for step in range(first, stage.steps):
-            if self.stop_asked(step, watcher):
-                sums = {name: float(total) for name, total in self.sums.items()}
-                watcher.checkpoint(Partial(epoch, step, self.optimizer.state(), sums if step else {}))
-                raise Interrupted
-            self.feed.advance()
-            self.take_step()
-        losses = self.checked_means(epoch)
+
+    def end_epoch(self, epoch: int, losses: Mapping[str, float], seconds: float, watcher: Watcher) -> None:
+        """Report an epoch of these mean losses, and let the watcher have its checkpoint."""
+        stage = self.stage
+        rate = stage.optimizer.lr * stage.schedule(epoch, stage.epochs)
         images = self.feed.images_per_step * stage.steps
-        # An epoch that was resumed inside is timed as if it had run at this speed from its start.
-        seconds = (time.perf_counter() - start) * stage.steps / max(stage.steps - first, 1)
-        return EpochReport(epoch, stage.epochs, losses, stage.optimizer.lr * factor, images, seconds)
+        watcher.epoch(EpochReport(epoch, stage.epochs, losses, rate, images, seconds))
+        if stage.after_epoch is not None:
+            stage.after_epoch(self.state)
+        if epoch + 1 < stage.epochs and watcher.wants_checkpoint(epoch + 1):
+            watcher.checkpoint(self.stands(epoch + 1, 0))
+
+    def close(self) -> None:
+        """Leave the state as every stage does."""
+        self.forget_gradients()
+        for net in self.state.nets.values():
+            net.eval()  # between stages every network is in evaluation mode
+
+    def forget_gradients(self) -> None:
+        for tensor in self.optimizer.parameters():
+            tensor.grad = None
 
     def stop_asked(self, step: int, watcher: Watcher) -> bool:
         """Say whether to stop before a step: several processes must all do so, before the same one."""
@@ -150,28 +129,10 @@ class Loop:
             return watcher.stop_asked()
         return step % STOP_EVERY == 0 and self.team.any(watcher.stop_asked())
 
-    def take_step(self) -> None:
-        """Replay the captured step; until there is one, run the step as it is."""
-        if self.graph is not None:
-            self.graph.replay()
-        elif not self.hardware.capture:
-            self.step()
-        elif self.eager_steps < EAGER_STEPS:
-            self.eager_steps += 1
-            on_side_stream(self.step)
-        else:
-            for tensor in self.optimizer.parameters():
-                tensor.grad = None  # the capture allocates gradients in its own pool
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.step()
-            self.graph.replay()
-
     def step(self) -> None:
         """Read a batch, take its losses, follow their gradient."""
         stage, state = self.stage, self.state
-        for tensor in self.optimizer.parameters():
-            tensor.grad = None
+        self.forget_gradients()
         with self.hardware.autocast(), SharedNorm(self.feed.share) if self.feed.split else contextlib.nullcontext():
             batch = self.feed.read(self.position)
             losses = stage.losses(state, batch)
@@ -213,10 +174,170 @@ class Loop:
         return means
 
 
-def on_side_stream(call: Callable[[], None]) -> None:
-    """Run on another CUDA stream, as a capture asks of what comes before it."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
+@dataclass
+class Training:
+    """A stage that has begun and waits to be trained: its loop, who watches it, and where it starts."""
+
+    loop: Loop
+    watcher: Watcher
+    start: Partial = Partial(0, 0)
+    place: tuple[str | int, ...] = ()
+    failure: UserError | None = None
+
+    @contextlib.contextmanager
+    def failing_alone(self) -> Iterator[None]:
+        """Keep a failure to this run: whoever waits for the training raises it."""
+        try:
+            yield
+        except UserError as error:
+            self.failure = error
+
+
+class Lockstep:
+    """Trains one stage, or the same stage of several runs side by side: of the same epochs, steps and start.
+
+    A run's step is the one it takes alone. On a GPU the steps of all runs are one CUDA graph, each on a stream of its
+    own: their kernels run at the same time, and fill a device that a small network leaves idle.
+    """
+
+    def __init__(self, trainings: Sequence[Training]) -> None:
+        self.trainings = list(trainings)
+        self.stage, self.hardware = trainings[0].loop.stage, trainings[0].loop.hardware
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.eager_steps = 0
+
+    @property
+    def loops(self) -> list[Loop]:
+        return [training.loop for training in self.trainings]
+
+    def train(self) -> None:
+        """Run the epochs that are left. A run that fails keeps its failure; the others go on without it."""
+        start = self.trainings[0].start
+        for training in self.trainings:
+            training.loop.take_up(training.start)
+        for epoch in range(start.epoch, self.stage.epochs):
+            if self.trainings:
+                self.run_epoch(epoch, start.step if epoch == start.epoch else 0)
+        for loop in self.loops:
+            loop.close()
+
+    def run_epoch(self, epoch: int, first: int = 0) -> None:
+        """Run the steps of an epoch from `first` on, and tell the watchers."""
+        began, steps = time.perf_counter(), self.stage.steps
+        for loop in self.loops:
+            loop.begin_epoch(epoch, first)
+        for step in range(first, steps):
+            if any(training.loop.stop_asked(step, training.watcher) for training in self.trainings):
+                self.stop(epoch, step)
+            for loop in self.loops:
+                loop.feed.advance()
+            self.take_step()
+        means: list[Mapping[str, float]] = [{} for _ in self.trainings]
+        for place, training in enumerate(self.trainings):
+            with training.failing_alone():
+                means[place] = training.loop.checked_means(epoch)
+        # An epoch that was resumed inside is timed as if it had run at this speed from its start.
+        seconds = (time.perf_counter() - began) * steps / max(steps - first, 1)
+        for training, losses in zip(self.trainings, means, strict=True):
+            if training.failure is None:
+                with training.failing_alone():
+                    training.loop.end_epoch(epoch, losses, seconds, training.watcher)
+        self.leave_out_failed()
+
+    def stop(self, epoch: int, step: int) -> None:
+        """Write the checkpoint of every run, and stop."""
+        for training in self.trainings:
+            with training.failing_alone():
+                training.watcher.checkpoint(training.loop.stands(epoch, step))
+        raise next((training.failure for training in self.trainings if training.failure), Interrupted())
+
+    def leave_out_failed(self) -> None:
+        """Go on without the runs that failed: the captured step is of all, so there must be another."""
+        left = [training for training in self.trainings if training.failure is None]
+        if len(left) < len(self.trainings):
+            self.trainings, self.graph, self.eager_steps = left, None, 0
+
+    def take_step(self) -> None:
+        """Replay the captured steps; until they are captured, run them as they are, one after the other."""
+        if self.graph is not None:
+            self.graph.replay()
+        elif not self.hardware.capture:
+            for loop in self.loops:
+                loop.step()
+        elif self.eager_steps < EAGER_STEPS:
+            self.eager_steps += 1
+            self.warm_up()
+        else:
+            self.graph = self.capture()
+            self.graph.replay()
+
+    def streams(self) -> list[torch.cuda.Stream]:
+        return [side_stream(self.hardware.device, place) for place in range(len(self.trainings))]
+
+    def warm_up(self) -> None:
+        """Take each run's step on the stream it will be captured on, as a capture asks of what comes before it."""
+        here = torch.cuda.current_stream(self.hardware.device)
+        for loop, stream in zip(self.loops, self.streams(), strict=True):
+            stream.wait_stream(here)
+            with torch.cuda.stream(stream):
+                loop.step()
+            here.wait_stream(stream)
+
+    def capture(self) -> torch.cuda.CUDAGraph:
+        """Record a step of every run as one graph: the first on the capture's stream, each other on its own.
+
+        What a step allocates comes from the graph's pool, which keeps the memory of streams apart: no run is handed
+        memory that another, at work at the same time, has just let go of.
+        """
+        for loop in self.loops:
+            loop.forget_gradients()  # the capture allocates gradients in its own pool
+        here, *others = streams = self.streams()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=here):
+            for stream in others:
+                stream.wait_stream(here)  # all of them before the first step: after it they would wait for it
+            for loop, stream in zip(self.loops, streams, strict=True):
+                with torch.cuda.stream(stream):
+                    loop.step()
+            for stream in others:
+                here.wait_stream(stream)
+        return graph
+
+
+@functools.cache
+def side_stream(device: torch.device, place: int) -> torch.cuda.Stream:
+    """Return the stream of the run at this place, always the same: libraries keep scratch memory for each stream."""
+    return torch.cuda.Stream(device)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Runs stages on a device; knows no method."""
+
+    hardware: Hardware
+    seed: int
+    team: Team = ALONE
+
+    def run(
+        self, stage: Stage, state: State, place: tuple[str | int, ...], watcher: Watcher, partial: Partial | None = None
+    ) -> None:
+        """Run a stage from its beginning, or on from where `partial` left it. `place` names its random numbers."""
+        for training in self.trainings(stage, state, place, watcher, partial):
+            Lockstep([training]).train()
+
+    def trainings(
+        self, stage: Stage, state: State, place: tuple[str | int, ...], watcher: Watcher, partial: Partial | None = None
+    ) -> Iterator[Training]:
+        """Run a stage but for its training, if it has any, which is handed out: done before one asks for more."""
+        if partial is None and stage.begin is not None:
+            stage.begin(state)
+        self.team.agree(state)
+        if stage.epochs:
+            loop = Loop(stage, state, self.hardware, Feed(stage, state, place, self.seed, self.team), self.team)
+            training = Training(loop, watcher, partial or Partial(0, 0), place)
+            yield training
+            if training.failure is not None:
+                raise training.failure
+        if stage.finish is not None:
+            stage.finish(state)
+        self.team.agree(state)

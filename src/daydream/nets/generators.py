@@ -33,21 +33,21 @@ class ClassConv(nn.Module):
 
     def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
         """[N, G * in, h, w] -> [N, G * out, h, w]: group g by the weights of class `which[g]`, or of class g."""
-        weight = self.weight.permute(0, 1, 3, 4, 2) if which is None else self.as_gathered(x)[which]
+        weight = self.weight.permute(0, 1, 3, 4, 2) if which is None else self.as_gathered(x.dtype)[which]
         flat = weight.flatten(0, 1).contiguous().permute(0, 3, 1, 2)  # out x in x size x size, channels last
         return F.conv2d(x, flat, padding=self.size // 2, groups=len(weight))
 
-    def as_gathered(self, x: Tensor) -> Tensor:
-        """Return the weights [C, out, size, size, in] as convolutions of x take them.
+    def as_gathered(self, dtype: torch.dtype) -> Tensor:
+        """Return the weights [C, out, size, size, in] to be gathered for maps of this type.
 
-        Frozen ones are brought into that form once, not in every step: a gather then moves a quarter of the bytes.
+        Frozen ones are cast once, not in every step: a gather then moves half the bytes, and nothing is cast after it.
         """
-        weight, kind = self.weight, x.device.type
-        if weight.requires_grad or not torch.is_autocast_enabled(kind):
+        weight = self.weight
+        if weight.requires_grad or weight.dtype == dtype:
             return weight.permute(0, 1, 3, 4, 2)
-        key = (weight.data_ptr(), weight._version, torch.get_autocast_dtype(kind))
+        key = (weight.data_ptr(), weight._version, dtype)
         if self.ready is None or self.ready[0] != key:
-            self.ready = (key, weight.detach().permute(0, 1, 3, 4, 2).to(key[2]).contiguous())
+            self.ready = (key, weight.detach().permute(0, 1, 3, 4, 2).to(dtype).contiguous())
         return self.ready[1]
 
 
