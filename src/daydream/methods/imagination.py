@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -105,6 +105,9 @@ class Imagination:
 
     noise: Mapping[str, Noise] = MappingProxyType({})
     """Random numbers that come with each unlabelled image."""
+    train_mode: ClassVar[bool] = False
+    """Whether counterparts pass batch norm by their own statistics. Imagined and unlabelled features must not: they
+    would enter the statistics that real images are judged with."""
 
     def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
         self.settings, self.method, self.setup, self.pile = settings, method, method.setup, pile
@@ -238,8 +241,7 @@ class Imagination:
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
             terms = dict(stage.losses(state, batch))  # first: its pass in train mode updates the batch-norm statistics
             net, old, pile = network(state), batch[name], batch["pile"]
-            # Imagined and unlabelled features must not enter the statistics that real images are judged with.
-            with in_mode(net, training=False):
+            with in_mode(net, training=self.train_mode):
                 # Maps of the pile with their gradient, where something trains on them; counterparts take them without.
                 h_u = net.lower(pile.images) if settings.pile_labels or distill else None
                 z = self.features(state, net, old, pile, h_u)

@@ -228,6 +228,7 @@ class Method(ABC, Generic[S]):
         size, augment = self.settings.batch_size, self.setup.augment
         held = self.setup.budget.held(task.num_old) if ranks is None else len(ranks) * task.num_old
         num_new, num_old = split_batch(size, len(images), held, new_share)
+        in_proportion, _ = split_batch(size, len(images), held)
 
         def begin(state: State) -> None:
             state.nets["old"] = network(state).frozen_copy()
@@ -242,7 +243,7 @@ class Method(ABC, Generic[S]):
 
         return replace(
             self.classify(task, images, self.settings.epochs),
-            steps=math.ceil(len(images) / num_new),
+            steps=math.ceil(len(images) / in_proportion),  # a share of new images changes the mix, not the work
             streams=streams,
             losses=lambda state, batch: self.terms(task, state, *joined(batch, "new", "old")),
             begin=begin,

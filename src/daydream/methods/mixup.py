@@ -2,8 +2,9 @@
 
 The paper defines it in one sentence: the feature generator is replaced by MixUp. What it leaves open, we settle so: a
 counterpart is x~ = mu x_m + (1 - mu) x_u with mu ~ Beta(alpha, alpha), alpha = 1, of an exemplar and of an unlabelled
-image mined as for a generator; it keeps the exemplar's label, since the other has none; it trains the whole network;
-batch norm runs in evaluation mode on it, as on any counterpart.
+image mined as for a generator; it keeps the exemplar's label, since the other has none; it trains the whole network,
+and passes batch norm as any training image does. (In evaluation mode, as imagined counterparts do, the whole network
+would train on what the running statistics make of it, and it falls apart: see docs/results.md.)
 
 Shapes: B exemplars in a batch, n counterparts of each.
 """
@@ -23,6 +24,8 @@ from daydream.stream import Task
 
 class PixelMixup(Imagination):
     """Adds pixel mixtures of exemplars and unlabelled images to the stages that replay exemplars."""
+
+    train_mode = True
 
     def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
         super().__init__(settings, method, pile)
