@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="needs triton")
 from daydream.engine.hardware import Hardware
 from daydream.nets import fused
 from daydream.nets.network import Network
-from daydream.nets.resnet import Block, make_stem, stage, to_channels_last
+from daydream.nets.resnet import Block, conv, make_stem, stage, to_channels_last
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -38,6 +38,7 @@ PARTS = {
     "two blocks": (lambda: stage(16, 16, 2, 1, rectify=False, project=False), 16),
     "fewer pixels, more channels": (lambda: stage(16, 32, 1, 2, rectify=False, project=False), 16),
 }
+SIDE = 7  # odd: every second pixel is not half of them
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -47,7 +48,7 @@ def test_a_stage_gives_what_its_module_gives_forward_and_back(part: str, trainin
     make, channels = PARTS[part]
     module = randomised(make()).train(training)
     slow = copy.deepcopy(module).double()
-    images = torch.randn(3, channels, 6, 6, device=DEVICE)
+    images = torch.randn(2, channels, SIDE, SIDE, device=DEVICE)
     x, x64 = images.clone().requires_grad_(), images.double().requires_grad_()
     y, y64 = fused.run(module, x), slow(x64)
     g = torch.randn_like(y)
@@ -101,6 +102,36 @@ def test_a_network_under_autocast_runs_by_kernels_and_elsewhere_as_it_is(monkeyp
     assert float((found - plain).norm() / plain.norm()) < 0.03
 
 
+def test_compiling_ahead_names_every_kernel_of_a_pass_and_runs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled ahead must be what is then run: kernel, constants and all."""
+    torch.manual_seed(0)
+    parts = [randomised(make_stem()), randomised(stage(16, 32, 1, 2, rectify=False, project=False))]
+    images = torch.randn(2, 3, SIDE, SIDE, device=DEVICE)
+    ahead: list[object] = []
+    ran: list[object] = []
+
+    def noted(kernel: object, grid: object, *args: object, **constants: object) -> None:
+        types = [arg.dtype if isinstance(arg, Tensor) else arg for arg in args]
+        (ahead if getattr(fused.dry, "compiles", False) else ran).append((kernel, grid, types, constants))
+
+    monkeypatch.setattr(fused, "launch", noted)
+    monkeypatch.setattr(fused, "precision", lambda _: torch.float16)  # as under autocast
+    for training, back in [(True, True), (False, True), (False, False)]:
+        ahead.clear()
+        ran.clear()
+        for part in parts:
+            part.train(training)
+        fused.compile_ahead(parts, images, back)
+        x = images
+        with torch.set_grad_enabled(back):
+            for part in parts:
+                x = fused.run(part, x)
+        if back:
+            x.sum().backward()
+        assert ran
+        assert all(call in ahead for call in ran)
+
+
 @pytest.mark.parametrize(
     ("part", "why"),
     [
@@ -108,7 +139,9 @@ def test_a_network_under_autocast_runs_by_kernels_and_elsewhere_as_it_is(monkeyp
         (nn.Sequential(Block(16, 32, 2, rectify=False, project=True)), "projects its shortcut"),
         (nn.Sequential(Block(24, 24, 1, rectify=False, project=False)), "24 channels"),
         (nn.Sequential(nn.Conv2d(3, 16, 7), nn.BatchNorm2d(16), nn.ReLU()), "a 7x7 convolution"),
-        (nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16, momentum=0.2), nn.ReLU()), "another momentum"),
+        (nn.Sequential(nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU()), "no padding"),
+        (nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()), "a bias"),
+        (nn.Sequential(conv(3, 16), nn.BatchNorm2d(16, momentum=0.2), nn.ReLU()), "another momentum"),
         (nn.Sequential(nn.Linear(3, 3)), "no convolution"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

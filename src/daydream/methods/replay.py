@@ -30,7 +30,9 @@ class ReplaySettings(RehearsalSettings):
     lower_lr: float = setting(
         0.1, "learning rate of stem and stages 1-3 in increments, as a share of --lr (released code)"
     )
-    new_share: float | None = setting(None, "share of new images in a batch, an epoch having as many steps as without; by default as in the data")
+    new_share: float | None = setting(
+        None, "share of new images in a batch, an epoch having as many steps as without; by default as in the data"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

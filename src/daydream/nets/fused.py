@@ -8,11 +8,14 @@ and r are made of.
 Shapes: maps [B, C, h, w], channels last; P = B h w pixels.
 """
 
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+import triton
 from torch import Tensor, nn
 
 from daydream.nets import kernels
@@ -52,6 +55,18 @@ class Layer:
     @property
     def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.conv.weight, self.norm.weight, self.norm.bias
+
+
+dry = threading.local()
+"""While `dry.compiles` is set, kernels of this thread are compiled and not run."""
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
+    """Run a kernel, or only see to it that it is compiled."""
+    if getattr(dry, "compiles", False):
+        kernel.warmup(*args, grid=grid, **constants)
+    else:
+        kernel[grid](*args, **constants)
 
 
 def power(count: int) -> int:
@@ -109,7 +124,9 @@ def convolve(
     if side is not None:
         mode = 1 if side.shape[2] == y.shape[2] else 3 if back else 2
     stored = (norm.running_mean, norm.running_var, norm.weight, norm.bias) if norm is not None else (x, x, x, x)
-    kernels.convolve[(blocks, power(n) // tile.channels)](
+    launch(
+        kernels.convolve,
+        (blocks, power(n) // tile.channels),
         x,
         weight,
         y,
@@ -134,7 +151,7 @@ def convolve(
         BACK=back,
         NORM=norm is not None,
         SIDE=mode,
-        SC=side.shape[1] if side is not None else 0,
+        **dict(zip(("SC", "SH", "SW"), (side if side is not None else x).shape[1:], strict=True)),
         RELU=relu,
         MASK=gate is not None,
         SUMS=sums,
@@ -149,7 +166,9 @@ def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool
     """Return scale, shift, mean and 1 / deviation [4, C]: of the batch, or with `stored` of the running statistics."""
     channels = a.shape[1]
     out = torch.empty(4, channels, device=a.device)
-    kernels.normalise[(channels // 16,)](
+    launch(
+        kernels.normalise,
+        (channels // 16,),
         a if sums is None else sums,
         norm.running_mean,
         norm.running_var,
@@ -171,7 +190,9 @@ def normalise_back(sums: Tensor, passed: Pass, stored: bool) -> Tensor:
     """Return p, q, r and the gradients for weight and bias [5, C]."""
     channels = passed.a.shape[1]
     out = torch.empty(5, channels, device=sums.device)
-    kernels.normalise_back[(channels // 16,)](
+    launch(
+        kernels.normalise_back,
+        (channels // 16,),
         sums,
         passed.norm,
         out,
@@ -189,7 +210,9 @@ def normalise_back(sums: Tensor, passed: Pass, stored: bool) -> Tensor:
 def finish(a: Tensor, norm: Tensor, side: Tensor | None, relu: bool) -> Tensor:
     """Return scale a + shift, plus a shortcut, or rectified."""
     y = torch.empty_like(a)
-    kernels.finish[(-(-pixels(a) // ROWS),)](
+    launch(
+        kernels.finish,
+        (-(-pixels(a) // ROWS),),
         a,
         norm,
         a if side is None else side,
@@ -199,7 +222,7 @@ def finish(a: Tensor, norm: Tensor, side: Tensor | None, relu: bool) -> Tensor:
         OW=a.shape[3],
         N=a.shape[1],
         SIDE=0 if side is None else 1 if side.shape[2] == a.shape[2] else 2,
-        SC=a.shape[1] if side is None else side.shape[1],
+        **dict(zip(("SC", "SH", "SW"), (side if side is not None else a).shape[1:], strict=True)),
         RELU=relu,
         BM=ROWS,
         num_warps=4,
@@ -212,8 +235,19 @@ def receive(g: Tensor, passed: Pass, relu: bool) -> tuple[Tensor, Tensor]:
     total, rows = pixels(g), 2 * ROWS
     sums = torch.empty(-(-total // rows), 2, g.shape[1], device=g.device)
     through = torch.empty_like(g) if relu else g
-    kernels.receive[(len(sums),)](
-        g, passed.a, passed.norm, through, sums, total, N=g.shape[1], MASK=relu, BM=rows, num_warps=4
+    launch(
+        kernels.receive,
+        (len(sums),),
+        g,
+        passed.a,
+        passed.norm,
+        through,
+        sums,
+        total,
+        N=g.shape[1],
+        MASK=relu,
+        BM=rows,
+        num_warps=4,
     )
     return through, sums
 
@@ -222,7 +256,7 @@ def differ(g: Tensor, passed: Pass, back: Tensor) -> Tensor:
     """Return p g + q a + r."""
     y, rows = torch.empty_like(g), ROWS
     total = pixels(g)
-    kernels.differ[(-(-total // rows),)](g, passed.a, back, y, total, N=g.shape[1], BM=rows, num_warps=4)
+    launch(kernels.differ, (-(-total // rows),), g, passed.a, back, y, total, N=g.shape[1], BM=rows, num_warps=4)
     return y
 
 
@@ -232,7 +266,9 @@ def weigh(x: Tensor, g: Tensor, stride: int, out: Tensor) -> None:
     plan = plan_of(x)
     total = pixels(g)
     chunk = -(-total // (len(out) * plan.pixels)) * plan.pixels
-    kernels.weigh[(len(out), -(-9 // plan.taps))](
+    launch(
+        kernels.weigh,
+        (len(out), -(-9 // plan.taps)),
         x,
         g,
         out,
@@ -257,6 +293,85 @@ def plan_of(x: Tensor) -> Chunks:
     return WEIGHTS[power(x.shape[1])]
 
 
+def forward(x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool) -> tuple[Tensor, list[Pass]]:
+    """Pass x through a stem or a stage; return also what the pass back needs."""
+    passes: list[Pass] = []
+    dtype = precision(x)
+
+    def through(x: Tensor, layer: Layer, stride: int, side: Tensor | None, relu: bool) -> Tensor:
+        a = blank(x, layer.conv.out_channels, stride, dtype)
+        sums = convolve(x, layer.conv.weight, a, stride=stride, sums=1 if training else 0)
+        norm = normalise(sums, a, layer.norm, not training)
+        passes.append(Pass(x, a, norm))
+        return finish(a, norm, side, relu)
+
+    return blocks(x, layers, strides, through), passes
+
+
+def backward(
+    g: Tensor,
+    passes: Sequence[Pass],
+    layers: Sequence[Layer],
+    strides: Sequence[int],
+    stored: bool,
+    wants_x: bool,
+    trains: bool,
+) -> tuple[Tensor | None, list[Tensor | None]]:
+    """Return the gradients for x and, for each layer in turn, for its weights, its norm's weights and biases.
+
+    `stored` says that the forward pass normalised by running statistics.
+    """
+    stem = len(layers) == 1
+    sizes = [layer.conv.weight.numel() for layer in layers]
+    backs: list[Tensor] = [g] * len(layers)
+    # A stage's layers share their chunks, so that one sum over them ends all.
+    parts = g.new_empty(plan_of(passes[-1].x).chunks, sum(sizes) if trains else 0, dtype=torch.float32)
+    views = parts.split(sizes, dim=1) if trains else ()
+
+    def into(i: int, g: Tensor, sums: Tensor, stride: int) -> Tensor:
+        """Return the gradient of what convolution i wrote, and add up that of its weights."""
+        backs[i] = normalise_back(sums, passes[i], stored)
+        g = differ(g, passes[i], backs[i])
+        if trains:
+            weigh(passes[i].x, g, stride, views[i])
+        return g
+
+    g = g.to(passes[-1].a.dtype).contiguous(memory_format=torch.channels_last)
+    g, sums = receive(g, passes[-1], relu=stem)
+    shortcut, dx = g, None
+    for i in range(len(layers) - 1, -1, -1):
+        first = stem or i % 2 == 0
+        stride = strides[i // 2] if first else 1
+        inner = into(i, g, sums, stride)
+        if i == 0 and not wants_x:
+            break
+        dx = torch.empty_like(passes[i].x, dtype=inner.dtype)
+        before = passes[i - 1] if i else None
+        found = convolve(
+            inner,
+            layers[i].conv.weight,
+            dx,
+            stride=stride,
+            back=True,
+            side=shortcut if first and not stem else None,
+            owner=before.a if before else None,
+            gate=before.norm if before and not first else None,
+            sums=2 if before else 0,
+        )
+        if not first:
+            shortcut = g
+        if found is not None:
+            g, sums = dx, found
+    grads: list[Tensor | None] = [None] * (3 * len(layers))
+    if trains:
+        for i, (layer, flat) in enumerate(zip(layers, parts.sum(0).split(sizes), strict=True)):
+            weight = layer.conv.weight
+            # As the weights lie: out x 3 x 3 x in.
+            grads[3 * i] = flat.view(weight.shape[0], 3, 3, weight.shape[1]).permute(0, 3, 1, 2)
+            grads[3 * i + 1], grads[3 * i + 2] = backs[i][3], backs[i][4]
+    return dx if wants_x else None, grads
+
+
 class Stage(torch.autograd.Function):
     """The stem (one layer and a ReLU) or a stack of residual blocks (two layers each), by the kernels."""
 
@@ -264,75 +379,17 @@ class Stage(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool, *_: Tensor
     ) -> Tensor:
-        passes: list[Pass] = []
-        dtype = precision(x)
-
-        def through(x: Tensor, layer: Layer, stride: int, side: Tensor | None, relu: bool) -> Tensor:
-            a = blank(x, layer.conv.out_channels, stride, dtype)
-            sums = convolve(x, layer.conv.weight, a, stride=stride, sums=1 if training else 0)
-            norm = normalise(sums, a, layer.norm, not training)
-            passes.append(Pass(x, a, norm))
-            return finish(a, norm, side, relu)
-
-        y = blocks(x, layers, strides, through)
+        y, passes = forward(x, layers, strides, training)
         ctx.layers, ctx.strides, ctx.training = layers, strides, training
         ctx.save_for_backward(*(tensor for passed in passes for tensor in passed))
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        layers, stored, kept = ctx.layers, not ctx.training, ctx.saved_tensors
+        kept, wants = ctx.saved_tensors, ctx.needs_input_grad
         passes = [Pass(*kept[i : i + 3]) for i in range(0, len(kept), 3)]
-        stem = len(layers) == 1
-        sizes = [layer.conv.weight.numel() for layer in layers]
-        backs: list[Tensor] = [g] * len(layers)
-        trains = any(ctx.needs_input_grad[4:])
-        # A stage's layers share their chunks, so that one sum over them ends all.
-        parts = g.new_empty(plan_of(passes[-1].x).chunks, sum(sizes) if trains else 0, dtype=torch.float32)
-        views = parts.split(sizes, dim=1) if trains else ()
-
-        def into(i: int, g: Tensor, sums: Tensor, stride: int) -> Tensor:
-            """Return the gradient of what convolution i wrote, and add up that of its weights."""
-            backs[i] = normalise_back(sums, passes[i], stored)
-            g = differ(g, passes[i], backs[i])
-            if trains:
-                weigh(passes[i].x, g, stride, views[i])
-            return g
-
-        g = g.to(passes[-1].a.dtype).contiguous(memory_format=torch.channels_last)
-        g, sums = receive(g, passes[-1], relu=stem)
-        shortcut, dx = g, None
-        for i in range(len(layers) - 1, -1, -1):
-            first = stem or i % 2 == 0
-            stride = ctx.strides[i // 2] if first else 1
-            inner = into(i, g, sums, stride)
-            if i == 0 and not ctx.needs_input_grad[0]:
-                break
-            dx = torch.empty_like(passes[i].x, dtype=inner.dtype)
-            before = passes[i - 1] if i else None
-            found = convolve(
-                inner,
-                layers[i].conv.weight,
-                dx,
-                stride=stride,
-                back=True,
-                side=shortcut if first and not stem else None,
-                owner=before.a if before else None,
-                gate=before.norm if before and not first else None,
-                sums=2 if before else 0,
-            )
-            if not first:
-                shortcut = g
-            if found is not None:
-                g, sums = dx, found
-        grads: list[Tensor | None] = [None] * (3 * len(layers))
-        if trains:
-            for i, (layer, flat) in enumerate(zip(layers, parts.sum(0).split(sizes), strict=True)):
-                weight = layer.conv.weight
-                # As the weights lie: out x 3 x 3 x in.
-                grads[3 * i] = flat.view(weight.shape[0], 3, 3, weight.shape[1]).permute(0, 3, 1, 2)
-                grads[3 * i + 1], grads[3 * i + 2] = backs[i][3], backs[i][4]
-        return dx if ctx.needs_input_grad[0] else None, None, None, None, *grads
+        dx, grads = backward(g, passes, ctx.layers, ctx.strides, not ctx.training, wants[0], any(wants[4:]))
+        return dx, None, None, None, *grads
 
 
 def precision(x: Tensor) -> torch.dtype:
@@ -370,8 +427,9 @@ def layers_of(module: nn.Module) -> tuple[list[Layer], list[int]] | None:
         return None
     if len(children) == 3 and isinstance(children[0], nn.Conv2d) and isinstance(children[1], nn.BatchNorm2d):
         conv = children[0]
-        fits = isinstance(children[2], nn.ReLU) and conv.kernel_size == (3, 3) and conv.out_channels in TILES
-        return ([Layer(conv, children[1])], [conv.stride[0]]) if fits and conv.stride[0] == 1 else None
+        plain = (conv.kernel_size, conv.stride, conv.padding, conv.groups) == ((3, 3), (1, 1), (1, 1), 1)
+        fits = plain and conv.bias is None and conv.out_channels in TILES and isinstance(children[2], nn.ReLU)
+        return ([Layer(conv, children[1])], [1]) if fits else None
     layers, strides = [], []
     for block in children:
         if not isinstance(block, Block) or block.rectify or not isinstance(block.shortcut, nn.Identity | Subsample):
@@ -383,14 +441,47 @@ def layers_of(module: nn.Module) -> tuple[list[Layer], list[int]] | None:
     return (layers, strides) if layers else None
 
 
+def parts_of(module: nn.Module) -> tuple[list[Layer], list[int]]:
+    found = layers_of(module)
+    assert found is not None, "the kernels do not fit this module"
+    return found
+
+
+def trained_on(module: nn.Module, x: Tensor) -> bool:
+    """Say whether a pass of x will be followed by one back."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in (x, *module.parameters()))
+
+
 def run(module: nn.Module, x: Tensor) -> Tensor:
     """Pass maps through a stem or a stage by the kernels."""
-    found = layers_of(module)
-    assert found is not None
-    layers, strides = found
+    layers, strides = parts_of(module)
     x = x.contiguous(memory_format=torch.channels_last)
-    parameters = [t for layer in layers for t in layer.parameters]
-    if not module.training and not (torch.is_grad_enabled() and any(t.requires_grad for t in (x, *parameters))):
+    if not module.training and not trained_on(module, x):
         return evaluated(x, layers, strides)
+    parameters = [t for layer in layers for t in layer.parameters]
     y: Tensor = Stage.apply(x, layers, strides, module.training, *parameters)
     return y
+
+
+@torch.no_grad()
+def compile_ahead(modules: Sequence[nn.Module], x: Tensor, back: bool) -> None:
+    """Compile, side by side, the kernels that passing x through modules in turn will need, and with `back` back again.
+
+    Some sixty kernels at half a second each would otherwise be waited for one by one.
+    """
+    with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool):
+        dry.compiles = True
+        try:
+            for module in modules:
+                layers, strides = parts_of(module)
+                x = x.contiguous(memory_format=torch.channels_last)
+                if module.training or back:
+                    y, passes = forward(x, layers, strides, module.training)
+                    if back:
+                        wants_x = x.dtype == y.dtype  # images, which come in float32, get no gradient
+                        backward(y, passes, layers, strides, not module.training, wants_x, trains=True)
+                    x = y
+                else:
+                    x = evaluated(x, layers, strides)
+        finally:
+            dry.compiles = False

@@ -44,7 +44,9 @@ def convolve(
     BACK: tl.constexpr,  # the gradient for the input: taps and stride work the other way round
     NORM: tl.constexpr,
     SIDE: tl.constexpr,  # 0: none; 1: same pixel; 2: every second pixel, fewer channels; 3: the gradient of 2
-    SC: tl.constexpr,  # channels of the shortcut's maps
+    SC: tl.constexpr,  # channels, height and width of the shortcut's maps
+    SH: tl.constexpr,
+    SW: tl.constexpr,
     RELU: tl.constexpr,
     MASK: tl.constexpr,
     SUMS: tl.constexpr,  # 0: none; 1: y and y^2; 2: y and y a
@@ -92,11 +94,11 @@ def convolve(
     if SIDE == 1:
         acc += tl.load(side_ptr + at, mask=keep, other=0.0).to(tl.float32)
     if SIDE == 2:
-        near = ((image * 2 * OH + 2 * oy) * 2 * OW + 2 * ox)[:, None] * SC + n[None, :]
+        near = ((image * SH + 2 * oy) * SW + 2 * ox)[:, None] * SC + n[None, :]
         acc += tl.load(side_ptr + near, mask=keep & (n < SC)[None, :], other=0.0).to(tl.float32)
     if SIDE == 3:
         even = (oy % 2 == 0) & (ox % 2 == 0)
-        near = ((image * (OH // 2) + oy // 2) * (OW // 2) + ox // 2)[:, None] * SC + n[None, :]
+        near = ((image * SH + oy // 2) * SW + ox // 2)[:, None] * SC + n[None, :]
         acc += tl.load(side_ptr + near, mask=keep & even[:, None], other=0.0).to(tl.float32)
     if RELU:
         acc = tl.maximum(acc, 0.0)
@@ -250,6 +252,8 @@ def finish(
     N: tl.constexpr,
     SIDE: tl.constexpr,  # as for `convolve`
     SC: tl.constexpr,
+    SH: tl.constexpr,
+    SW: tl.constexpr,
     RELU: tl.constexpr,
     BM: tl.constexpr,
 ):
@@ -266,7 +270,7 @@ def finish(
         image = rows // (OH * OW)
         oy = rows // OW % OH
         ox = rows % OW
-        near = ((image * 2 * OH + 2 * oy) * 2 * OW + 2 * ox)[:, None] * SC + n[None, :]
+        near = ((image * SH + 2 * oy) * SW + 2 * ox)[:, None] * SC + n[None, :]
         y += tl.load(side_ptr + near, mask=inside & (n < SC)[None, :], other=0.0).to(tl.float32)
     if RELU:
         y = tl.maximum(y, 0.0)

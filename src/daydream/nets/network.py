@@ -1,7 +1,7 @@
 """The network: two halves and a head. `lower(x) -> h` (the paper's f1), `upper(h) -> z` (f2), `head(z) -> scores`."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -51,8 +51,12 @@ def call(module: nn.Module, x: Tensor) -> Tensor:
 class Half(nn.Sequential):
     """Some stages of a backbone, one after the other."""
 
-    kernels: bool = False
-    """Whether passes under autocast run by our own kernels (`fused.py`), which need a GPU."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels = False
+        """Whether passes under autocast run by our own kernels (`fused.py`), which need a GPU."""
+        self.compiled: set[tuple[object, ...]] = set()
+        """The passes whose kernels are compiled."""
 
     def use_kernels(self) -> bool:
         """Run by our own kernels from now on, if they fit all stages; say whether they do."""
@@ -63,16 +67,24 @@ class Half(nn.Sequential):
 
     def forward(self, x: Tensor, every: bool = False) -> Any:
         """Return what the last of them gives, or with `every` a list of the maps of all stages."""
+        run = self.by_kernels(x) if self.kernels and torch.is_autocast_enabled(x.device.type) else call
         found = []
-        if self.kernels and torch.is_autocast_enabled(x.device.type):
-            from daydream.nets.fused import run
-        else:
-            run = call
         for name, module in self.named_children():
             x = call(module, x) if isinstance(module, Pool) else run(module, x)
             if name in STAGES:
                 found.append(x)
         return found if every else x
+
+    def by_kernels(self, x: Tensor) -> Callable[[nn.Module, Tensor], Tensor]:
+        """Return what passes maps through a stage by our kernels, compiled ahead for the first x of a kind."""
+        from daydream.nets import fused
+
+        back = fused.trained_on(self, x)
+        key = (x.shape, x.dtype, self.training, back)
+        if key not in self.compiled:
+            fused.compile_ahead([module for module in self.children() if not isinstance(module, Pool)], x, back)
+            self.compiled.add(key)
+        return fused.run
 
 
 class Network(nn.Module):
