@@ -197,10 +197,15 @@ def test_a_later_pile_gives_old_classes_a_generator(tmp_path: Path) -> None:
     learner = tiny_learner()
     learner.learn(write_classes(tmp_path / "a", range(2), 6), **TINY_LESSON)
     assert [row.generator for row in learner.classes] == [False, False]
-    assert learner.taught.lessons[0].method == "replay"
+    first = learner.taught.lessons[0]
+    assert (first.method, first.counterparts_right, first.counterparts_spread) == ("replay", None, None)
     b, pile = write_classes(tmp_path / "b", range(2, 4), 6), write_pile(tmp_path / "pile", 30)
     record = learner.learn(b, pile, keep_pile=25, **TINY_LESSON)
     assert record.method == "imagine"
+    assert record.counterparts_right is not None
+    assert record.counterparts_spread is not None
+    assert 0 <= record.counterparts_right <= 100
+    assert record.counterparts_spread > 0
     assert [row.generator for row in learner.classes] == [True] * 4
     assert len(learner.taught.pile) == 25
     learner.learn(write_classes(tmp_path / "c", [4], 6), keep_pile=0, **TINY_LESSON)

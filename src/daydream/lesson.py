@@ -8,7 +8,7 @@ learning rate. A method that keeps no exemplars trains on given images alone.
 
 import datetime
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -242,9 +242,12 @@ class Lesson:
             state.memory = state.memory.joined(self.again)
         self.hardware.set_up()
         engine = Engine(self.hardware, self.method.setup.seed)
+        measured: Mapping[str, float] = {}
         for number, stage in enumerate(self.stages):
             engine.run(stage, state, (self.index, number), Watch(stage, onlooker))
-        return self._after(state, began)
+            if stage.report is not None:
+                measured = {**measured, **stage.report(state)}
+        return self._after(state, began, measured)
 
     def _state(self) -> State:
         device = self.hardware.device
@@ -254,7 +257,7 @@ class Lesson:
         copied = {part: {name: value.clone() for name, value in values.items()} for part, values in components.items()}
         return checkpoint.unpack(info, copied, kinds(self.settings.method), device)
 
-    def _after(self, state: State, began: float) -> Model:
+    def _after(self, state: State, began: float, measured: Mapping[str, float]) -> Model:
         before, held = self.before, self.intake.held_out
         held = joined(before.held_out, held) if before else joined(held)
         scores = judge(self.method, state, held)
@@ -284,6 +287,8 @@ class Lesson:
             batch_size=self.method.settings.batch_size,
             lr=self.method.settings.lr,
             seconds=round(time.monotonic() - began, 1),
+            counterparts_right=measured.get("accuracy"),
+            counterparts_spread=relative_spread(measured),
         )
         # What only a lesson under way needs: the network before it, and which images of the pile were in use.
         state.nets.pop("old", None)
@@ -325,3 +330,9 @@ def kept_pile(model: Model) -> ImageSet | None:
     if not len(model.pile):
         return None
     return ImageSet(Resident(model.pile), torch.zeros(len(model.pile), dtype=torch.int64), ("unlabelled",))
+
+
+def relative_spread(measured: Mapping[str, float]) -> float | None:
+    """Return how widely counterparts spread, with real images as 1, if generators were trained."""
+    real = measured.get("real_spread")
+    return round(measured["spread"] / real, 2) if real else None

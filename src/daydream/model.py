@@ -75,6 +75,11 @@ class LessonRecord:
     batch_size: int
     lr: float
     seconds: float
+    counterparts_right: float | None = None
+    """In per cent, how many imagined counterparts of its classes the network takes for their class; None without
+    generators."""
+    counterparts_spread: float | None = None
+    """How widely they spread, with that of real images as 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

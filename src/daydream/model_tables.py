@@ -12,6 +12,7 @@ from daydream.learn_settings import Choice
 
 if TYPE_CHECKING:
     from daydream.learner import Learner, TestReport
+    from daydream.model import LessonRecord
 
 SHOWN = 3
 """Classes an image was wrongly taken for that are named."""
@@ -35,6 +36,13 @@ def lesson_text(learner: "Learner", path: Path) -> str:
     return f"{known}, {right}, {error}, {last.seconds:.0f} s\n{path}: {size_text(learner, path)}"
 
 
+def imagined_text(lesson: "LessonRecord") -> str:
+    """Say how good a lesson's generators are: few counterparts taken for their class, or little spread, is bad."""
+    if lesson.counterparts_right is None or lesson.counterparts_spread is None:
+        return ""
+    return f"{lesson.counterparts_right:.0f} % right, spread {lesson.counterparts_spread:.2f}"
+
+
 def size_text(learner: "Learner", path: Path) -> str:
     """Say how large a model file is and what of it are images."""
     model = learner.taught
@@ -55,13 +63,12 @@ def classes_table(learner: "Learner", path: Path) -> RenderableType:
         counts = (str(row.images), str(row.exemplars), str(row.held_out))
         table.add_row(Text(row.name), since, *counts, "yes" if row.generator else "none yet", accuracy)
     history = Table(
-        "lesson", "date", "method", "new classes", "given again", "images", "accuracy, %", "held-out images"
+        "lesson", "date", "method", "new classes", "given again", "images", "accuracy, %", "held-out images", "imagined"
     )
     for number, lesson in enumerate(model.lessons, 1):
         counts = (str(lesson.new), str(lesson.again), str(lesson.images))
-        history.add_row(
-            str(number), lesson.date, lesson.method, *counts, f"{lesson.accuracy:.1f}", str(lesson.held_out)
-        )
+        judged = (f"{lesson.accuracy:.1f}", str(lesson.held_out), imagined_text(lesson))
+        history.add_row(str(number), lesson.date, lesson.method, *counts, *judged)
     settings, last = model.settings, model.lessons[-1]
     probabilities = (
         f"temperature {model.temperature:.2f}, calibration error {last.calibration_error:.1f} % (held-out images)"
