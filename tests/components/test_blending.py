@@ -93,7 +93,12 @@ def test_an_increment_ends_blended(experiment: Experiment, base: State) -> None:
         torch.testing.assert_close(found[name], 0.25 * trained[name] + 0.75 * before[name])
     assert set(other.nets) == set(one.nets)
     assert blended.report is not None
-    assert blended.report(other) == {"blend": 0.25}
+    weights = [name for name, _ in base.nets["net"].named_parameters()]
+    apart, long = 0.0, 0.0
+    for name in weights:
+        apart += float((trained[name] - before[name]).double().square().sum())
+        long += float(before[name].double().square().sum())
+    assert blended.report(other) == {"blend": 0.25, "moved": pytest.approx((apart / long) ** 0.5, abs=1e-4)}
 
 
 def test_statistics_against_all_images_at_once(

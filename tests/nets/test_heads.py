@@ -25,6 +25,10 @@ def cosine(a: list[float], b: list[float]) -> float:
     return dot(a, b) / math.sqrt(dot(a, a) * dot(b, b))
 
 
+def drawn(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 def features(count: int = 4, dim: int = 5) -> Tensor:
     return 3 * torch.randn(count, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
 
@@ -123,7 +127,7 @@ def test_weights_of_the_wrong_shape_are_refused() -> None:
 
 def test_one_imprinted_vector_is_the_normalised_mean_times_the_norm() -> None:
     z, labels = features(9), torch.tensor([7, 5, 6, 5, 5, 7, 6, 6, 5])
-    found = imprint(z, labels, 1, torch.tensor(2.5), seed=0)
+    found = imprint(z, labels, 1, torch.tensor(2.5), drawn(0))
     rows = []
     for c in (5, 6, 7):
         units = [[v / math.sqrt(dot(row, row)) for v in row] for row in z[labels == c].tolist()]
@@ -139,7 +143,7 @@ def test_imprinted_proxies_are_the_centres_of_clusters() -> None:
     bundles = [basis[i] + 0.01 * torch.randn(6, 8, generator=generator, dtype=torch.float64) for i in range(6)]
     lengths = 1 + 5 * torch.rand(36, 1, generator=generator, dtype=torch.float64)
     z, labels = torch.cat(bundles) * lengths, torch.arange(6).repeat_interleave(6) // 3
-    found = imprint(z, labels, 3, torch.tensor(2.0), seed=4)
+    found = imprint(z, labels, 3, torch.tensor(2.0), drawn(4))
     assert found.shape == (2, 3, 8)
     for c in range(2):
         units = [b / b.norm(dim=1, keepdim=True) for b in bundles[3 * c : 3 * c + 3]]
@@ -147,12 +151,12 @@ def test_imprinted_proxies_are_the_centres_of_clusters() -> None:
         order = found[c].argmax(1) - 3 * c
         assert sorted(order.tolist()) == [0, 1, 2]
         torch.testing.assert_close(found[c], expected[order], rtol=1e-4, atol=1e-5)
-    assert torch.equal(found, imprint(z, labels, 3, torch.tensor(2.0), seed=4))
+    assert torch.equal(found, imprint(z, labels, 3, torch.tensor(2.0), drawn(4)))
 
 
 def test_a_class_with_fewer_features_than_proxies_repeats_them() -> None:
     z = features(3)
-    found = imprint(z, torch.zeros(3, dtype=torch.int64), 10, torch.tensor(1.0), seed=0)
+    found = imprint(z, torch.zeros(3, dtype=torch.int64), 10, torch.tensor(1.0), drawn(0))
     assert found.shape == (1, 10, 5)
     units = (z / z.norm(dim=1, keepdim=True)).float()
     distance = torch.cdist(found[0], units)

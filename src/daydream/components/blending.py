@@ -83,11 +83,12 @@ class Blending:
                 share = self.choose(state, task, previous, sets, self.split(task, stage, given)[1])
             else:
                 share = by_counts(task) if self.blend == "counts" else float(self.blend)
+            state.tensors["blend"] = torch.tensor([share, moved(network(state), previous)], dtype=torch.float64)
             self.apply(state, task, previous, sets, share)
-            state.tensors["blend"] = torch.tensor(share, dtype=torch.float64)
 
         def report(state: State) -> Mapping[str, float]:
-            return {**(stage.report(state) if stage.report else {}), "blend": float(state.tensors["blend"])}
+            share, distance = state.tensors["blend"].tolist()
+            return {**(stage.report(state) if stage.report else {}), "blend": share, "moved": round(distance, 4)}
 
         return replace(stage, begin=begin, streams=streams, finish=finish, report=report)
 
@@ -134,6 +135,16 @@ class Blending:
 def by_counts(task: Task) -> float:
     """A = (new / seen)^(1/4) in numbers of classes."""
     return float((task.num_new / task.num_seen) ** COUNTS_POWER)
+
+
+@torch.no_grad()
+def moved(net: nn.Module, previous: nn.Module) -> float:
+    """|w - w_previous| / |w_previous| of the parameters that both have: between networks far apart a mixture is none."""
+    before, now = dict(previous.named_parameters()), dict(net.named_parameters())
+    shared = [name for name in before if name in now]
+    distance = torch.stack([(now[name] - before[name]).double().square().sum() for name in shared]).sum()
+    length = torch.stack([before[name].double().square().sum() for name in shared]).sum()
+    return float((distance / length).sqrt())
 
 
 @torch.no_grad()

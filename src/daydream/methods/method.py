@@ -204,8 +204,8 @@ class Method(ABC, Generic[S]):
         head = network(state).head
         if imprinted:
             features = self.features(state, task.train)
-            seed = rng.derive(self.setup.seed, "k-means", task.index) % 2**31
-            head.grow(task.num_new, imprint(features, task.train.labels, head.vectors, mean_weight_norm(head), seed))
+            draws, norm = rng.generator(self.setup.seed, "k-means", task.index), mean_weight_norm(head)
+            head.grow(task.num_new, imprint(features, task.train.labels, head.vectors, norm, draws))
         else:
             with rng.seeded(self.setup.seed, "init", task.index):
                 head.grow(task.num_new)

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from daydream.nets.clusters import by_class, k_means
+
 PROXIES = 10  # per class: PODNet section 3.2, and the paper's released configuration
 
 
@@ -156,25 +158,14 @@ HEADS: dict[str, type[Head]] = {
 }
 
 
-def imprint(features: Tensor, labels: Tensor, vectors: int, norm: Tensor, seed: int) -> Tensor:
+def imprint(features: Tensor, labels: Tensor, vectors: int, norm: Tensor, generator: torch.Generator) -> Tensor:
     """Return weights [C, P, D] for new classes: k-means centres of each class's normalised features, scaled.
 
     features [N, D], labels [N] of C consecutive classes; `norm` is the mean norm of the weights already there. One
     vector per class is the class mean (UCIR's imprinting); more are k-means centres (PODNet's).
     """
-    phi = F.normalize(features.float(), dim=1).cpu()
-    classes = labels.unique().tolist()
+    phi, real = by_class(F.normalize(features.float(), dim=1), labels)
     if vectors == 1:
-        centres = torch.stack([F.normalize(phi[labels == c].mean(0, keepdim=True)) for c in classes])
-    else:
-        centres = torch.stack([_centres(phi[labels == c], vectors, seed) for c in classes])
-    return centres.to(features.device, torch.float32) * norm
-
-
-def _centres(phi: Tensor, count: int, seed: int) -> Tensor:
-    """Return k-means centres [count, D] of a class's features [N, D]; with fewer features than centres, some repeat."""
-    from sklearn.cluster import KMeans
-
-    clusters = min(count, len(phi))
-    found = KMeans(clusters, n_init=10, random_state=seed).fit(phi.numpy()).cluster_centers_
-    return torch.from_numpy(found)[torch.arange(count) % clusters]
+        mean = phi.sum(1) / real.sum(1, keepdim=True)
+        return F.normalize(mean, dim=1)[:, None] * norm
+    return k_means(phi, real, vectors, generator) * norm
