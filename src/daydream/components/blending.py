@@ -139,7 +139,7 @@ def by_counts(task: Task) -> float:
 
 @torch.no_grad()
 def moved(net: nn.Module, previous: nn.Module) -> float:
-    """|w - w_previous| / |w_previous| of the parameters that both have: between networks far apart a mixture is none."""
+    """|w - w_previous| / |w_previous| of the parameters both have: between networks far apart a mixture is none."""
     before, now = dict(previous.named_parameters()), dict(net.named_parameters())
     shared = [name for name in before if name in now]
     distance = torch.stack([(now[name] - before[name]).double().square().sum() for name in shared]).sum()
