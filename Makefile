@@ -21,10 +21,12 @@ check: $(VENV)/.dev
 	@$(BIN)/mypy
 
 bench: $(VENV)/.runtime
-	@$(BIN)/python benchmarks/bank.py --device cpu --classes 10 50 --width 32 --repeat 3
-	@$(BIN)/python benchmarks/parts.py --device cpu --images 2000 --repeat 3
-	@$(BIN)/python benchmarks/loading.py --repeat 3
+	@$(BIN)/python benchmarks/startup.py --device cpu --repeat 3
 	@$(BIN)/python benchmarks/step.py --device cpu --batch 32 --epochs 2 --per-class 20
+	@$(BIN)/python benchmarks/bank.py --device cpu --classes 10 50 --samples 2 20 --width 32 128 --repeat 3
+	@$(BIN)/python benchmarks/parts.py --device cpu --images 1000 --repeat 3
+	@$(BIN)/python benchmarks/loading.py --repeat 3
+	@$(BIN)/python benchmarks/scale.py --device cpu --most 10 --images 200 --repeat 2
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,55 +1,100 @@
-"""All class generators as one bank against a Python loop over classes: forward, and forward with backward.
+"""All class generators as one bank against a Python loop over plain modules, one for each class.
 
-    python benchmarks/bank.py [--classes 10 50 100] [--samples 20] [--width 128]
+    python benchmarks/bank.py [--device cuda] [--classes 10 50 100] [--samples 20] [--width 128]
 
-Maps of 64 channels and 8 x 8 pixels, as ResNet-32 has them at the cut; bf16 on a GPU, float32 on a CPU.
+Forward, and forward with backward, in train mode; maps of 64 channels and 8 x 8 pixels, as ResNet-32 has them at the
+cut. float32 on a CPU; on a GPU bf16, as it is and captured as a CUDA graph. An update of the generators has 20 samples
+of a class; a class of a batch of exemplars has about 2. GFLOP/s are of the bank's convolutions: where the loop keeps a
+device busy, the bank cannot be faster than the loop, whatever its form.
 """
 
+import itertools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from timing import arguments, cells, seconds, show
-from torch import Tensor
+from timing import arguments, captured, cells, seconds, show
+from torch import Tensor, nn
 
+from daydream.engine.hardware import Hardware
 from daydream.nets.generators import GeneratorBank
+from daydream.nets.resnet import to_channels_last
+
+CHANNELS, SIDE = 64, 8
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.norm2 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(self.conv1(x)).relu()
+        return torch.relu(self.norm2(self.conv2(y)) + x)
+
+
+def generator(width: int) -> nn.Sequential:
+    """Return the generator of one class, as anyone would write it."""
+    reduce = [] if width == 2 * CHANNELS else [nn.Conv2d(2 * CHANNELS, width, 1, bias=False)]
+    return nn.Sequential(*reduce, Block(width), Block(width), nn.Conv2d(width, CHANNELS, 1, bias=False))
+
+
+def ways(hardware: Hardware) -> list[tuple[str, Callable[[Callable[[], object]], Callable[[], object]]]]:
+    """Return how a call is run: as it is and, on a GPU, captured."""
+    plain = (hardware.precision, lambda call: call)
+    return [plain, (f"{hardware.precision}, captured", captured)] if hardware.capture else [plain]
+
+
+def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: int) -> list[Sequence[str]]:
+    device = hardware.device
+    bank = GeneratorBank(classes, CHANNELS, 2, 0 if width == 2 * CHANNELS else width).to(device).train()
+    alone = [generator(width).to(device).train() for _ in range(classes)]
+    for each in alone:
+        to_channels_last(each)
+    m, u = (torch.randn(classes, samples, CHANNELS, SIDE, SIDE, device=device).requires_grad_() for _ in range(2))
+    weights = sum(p.numel() for name, p in bank.named_parameters() if "norm" not in name)
+
+    def one_by_one() -> Tensor:
+        both = torch.cat([m, u], dim=2)
+        return torch.stack([each(both[c]) for c, each in enumerate(alone)])
+
+    def forward(call: Callable[[], Tensor]) -> Tensor:
+        with hardware.autocast():
+            return call()
+
+    found: list[Sequence[str]] = []
+    for (way, run), back in itertools.product(ways(hardware), (False, True)):
+        times = []
+        for call in (one_by_one, lambda: bank(m, u)):
+
+            def work(call: Callable[[], Tensor] = call, back: bool = back) -> None:
+                made = forward(call)
+                if back:
+                    made.float().square().mean().backward()
+
+            times.append(seconds(run(work), device.type, repeat))
+        loop, ours = map(statistics.median, times)
+        rate = 2 * (3 if back else 1) * weights * samples * SIDE**2 / ours / 1e9
+        what = "forward + backward" if back else "forward"
+        shape = [str(classes), str(samples), str(width), what, way]
+        found.append([*shape, *cells(times[0])[:2], *cells(times[1])[:2], f"{rate:,.0f}", f"{loop / ours:.1f} x"])
+    return found
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--classes", type=int, nargs="+", default=[10, 50, 100])
-    parser.add_argument("--samples", type=int, default=20)
-    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--samples", type=int, nargs="+", default=[20], help="of a class")
+    parser.add_argument("--width", type=int, nargs="+", default=[128], help="channels inside a generator")
     given = parser.parse_args()
-    device, rows = given.device, []
-    width = 0 if given.width == 128 else given.width
-    for classes in given.classes:
-        bank = GeneratorBank(classes, 64, 2, width).to(device).train()
-        alone = [GeneratorBank(1, 64, 2, width).to(device).train() for _ in range(classes)]
-        m, u = torch.randn(2, classes, given.samples, 64, 8, 8, device=device)
-
-        def together(bank: GeneratorBank = bank, m: Tensor = m, u: Tensor = u) -> Tensor:
-            return bank(m, u)
-
-        def one_by_one(alone: list[GeneratorBank] = alone, m: Tensor = m, u: Tensor = u) -> Tensor:
-            return torch.cat([each(m[[c]], u[[c]]) for c, each in enumerate(alone)])
-
-        for way in ("forward", "forward + backward"):
-            medians = []
-            for name, call in (("loop", one_by_one), ("bank", together)):
-
-                def work(call: Callable[[], Tensor] = call, way: str = way) -> None:
-                    with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=device.startswith("cuda")):
-                        found = call()
-                    if way != "forward":
-                        found.float().square().mean().backward()
-
-                times = seconds(work, device, given.repeat)
-                medians.append(statistics.median(times))
-                gain = f"{medians[0] / medians[1]:.1f} x" if len(medians) == 2 else ""
-                rows.append([str(classes), way, name, *cells(times, classes * given.samples, "maps"), gain])
-    heads = ("classes", "what", "how", "median ms", "fastest – slowest", "rate", "bank is faster by")
-    show(f"generators, {given.samples} samples of a class, width {given.width}", device, heads, rows)
+    hardware = Hardware.choose(given.device, "auto", False, None)
+    hardware.set_up()
+    rows: list[Sequence[str]] = []
+    for width, samples, classes in itertools.product(given.width, given.samples, given.classes):
+        rows += rows_of(classes, samples, width, hardware, given.repeat)
+    heads = ["classes", "samples", "width", "what", "way", "loop ms", "spread", "bank ms", "spread", "GFLOP/s", "gain"]
+    show("generators as a bank, and one by one", given.device, heads, rows)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,20 @@ def seconds(call: Callable[[], object], device: str, repeat: int) -> list[float]
     return found[1:]
 
 
+def captured(call: Callable[[], object]) -> Callable[[], None]:
+    """Return a call's work on the GPU as one CUDA graph to be replayed, as the engine runs its steps."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        call()
+    return graph.replay
+
+
 def cells(times: Sequence[float], amount: float = 0.0, of: str = "") -> list[str]:
     """Return median and spread in milliseconds, and, given an amount, how much of it a second."""
     middle = statistics.median(times)

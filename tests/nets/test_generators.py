@@ -256,7 +256,7 @@ def test_frozen_weights_are_cast_once_and_again_when_they_change() -> None:
     bank = filled(1, 0, dtype=torch.float32).eval().requires_grad_(False)
     conv, which = bank.fuse, torch.tensor([2, 0, 0])
     first = conv.as_gathered(torch.bfloat16)
-    assert torch.equal(first, conv.weight.permute(0, 1, 3, 4, 2).bfloat16())
+    assert torch.equal(first, conv.laid_out().bfloat16())
     assert conv.as_gathered(torch.bfloat16) is first
     x = torch.randn(2, 3 * conv.weight.shape[2], SIDE, SIDE).bfloat16()
     found = conv(x, which)
@@ -264,5 +264,5 @@ def test_frozen_weights_are_cast_once_and_again_when_they_change() -> None:
     torch.testing.assert_close(found, wanted)
     with torch.no_grad():
         conv.weight.add_(1)
-    assert torch.equal(conv.as_gathered(torch.bfloat16), conv.weight.permute(0, 1, 3, 4, 2).bfloat16())
+    assert torch.equal(conv.as_gathered(torch.bfloat16), conv.laid_out().bfloat16())
     assert conv.as_gathered(torch.float32).data_ptr() == conv.weight.data_ptr()

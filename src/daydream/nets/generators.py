@@ -33,21 +33,27 @@ class ClassConv(nn.Module):
 
     def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
         """[N, G * in, h, w] -> [N, G * out, h, w]: group g by the weights of class `which[g]`, or of class g."""
-        weight = self.weight.permute(0, 1, 3, 4, 2) if which is None else self.as_gathered(x.dtype)[which]
-        flat = weight.flatten(0, 1).contiguous().permute(0, 3, 1, 2)  # out x in x size x size, channels last
+        weight = self.laid_out() if which is None else self.as_gathered(x.dtype)[which]
+        flat = weight.flatten(0, 1)
+        if flat.is_cuda:
+            flat = flat.contiguous().permute(0, 3, 1, 2)  # out x in x size x size, channels last
         return F.conv2d(x, flat, padding=self.size // 2, groups=len(weight))
 
+    def laid_out(self) -> Tensor:
+        """Return the weights as the device wants them: with channels last [C, out, size, size, in] on a GPU."""
+        return self.weight.permute(0, 1, 3, 4, 2) if self.weight.is_cuda else self.weight
+
     def as_gathered(self, dtype: torch.dtype) -> Tensor:
-        """Return the weights [C, out, size, size, in] to be gathered for maps of this type.
+        """Return the weights, as laid out, to be gathered for maps of this type.
 
         Frozen ones are cast once, not in every step: a gather then moves half the bytes, and nothing is cast after it.
         """
         weight = self.weight
         if weight.requires_grad or weight.dtype == dtype:
-            return weight.permute(0, 1, 3, 4, 2)
+            return self.laid_out()
         key = (weight.data_ptr(), weight._version, dtype)
         if self.ready is None or self.ready[0] != key:
-            self.ready = (key, weight.detach().permute(0, 1, 3, 4, 2).to(dtype).contiguous())
+            self.ready = (key, self.laid_out().detach().to(dtype).contiguous())
         return self.ready[1]
 
 
@@ -120,7 +126,9 @@ class GeneratorBank(nn.Module):
         """
         groups, samples, _, height, width = exemplar.shape
         both = torch.cat([exemplar, unlabelled], dim=2)
-        x = both.transpose(0, 1).reshape(samples, -1, height, width).contiguous(memory_format=torch.channels_last)
+        x = both.transpose(0, 1).reshape(samples, -1, height, width)
+        if x.is_cuda:  # a CPU gathers and convolves faster with channels first
+            x = x.contiguous(memory_format=torch.channels_last)
         if self.reduce is not None:
             x = self.reduce(x, which)
         for block in self.blocks:
