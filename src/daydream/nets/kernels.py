@@ -85,7 +85,7 @@ def convolve(
             w = tl.load(w_ptr + at_w, mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
         else:
             w = tl.load(w_ptr + at_w)
-        acc = tl.dot(v.to(dtype), w.to(dtype), acc)
+        acc = tl.dot(v.to(dtype), w.to(dtype), acc, input_precision="ieee")
     keep = inside[:, None] & (n < N)[None, :]
     at = rows[:, None] * N + n[None, :]
     if NORM:
@@ -158,7 +158,7 @@ def weigh(
         at = (((image * IH + iy) * IW + ix) * K)[:, None] + ((dy * IW + dx) * K + k)[None, :]
         v = tl.load(x_ptr + at, mask=seen, other=0.0)
         g = tl.load(g_ptr + rows[:, None] * N + n[None, :], mask=inside[:, None], other=0.0)
-        acc = tl.dot(tl.trans(v.to(dtype)), g, acc)
+        acc = tl.dot(tl.trans(v.to(dtype)), g, acc, input_precision="ieee")
     place = n[None, :] * (9 * K) + (tap * K + k)[:, None]
     # Of a chunk beyond the last pixel the sum is zero, and is written too.
     tl.store(out_ptr + chunk.to(tl.int64) * WIDTH + place, acc, mask=wanted[:, None])
