@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from stages_driven import after_task, begun
 from tiny_runs import Watch, tiny_experiment
 
 from daydream.cli import main
+from daydream.engine.feed import Feed
 from daydream.errors import UserError
+from daydream.methods.method import network
 from daydream.methods.mixup import PixelMixup
 from daydream.nets.network import in_mode
 from daydream.runs import RunFolder
@@ -65,3 +68,19 @@ def test_there_is_nothing_to_look_at(finished: RunFolder, tmp_path: Path, capsys
 def test_alpha_must_be_positive() -> None:
     with pytest.raises(UserError, match=r"--mixup-alpha 0\.0 must be above 0"):
         tiny_experiment("mixup", imagination={"mixup_alpha": 0.0})
+
+
+def test_mixtures_pass_batch_norm_like_images() -> None:
+    """Their statistics are followed too; in evaluation mode a network that trains on them falls apart."""
+    experiment = tiny_experiment("mixup")
+    state = after_task(experiment, experiment.fresh_state(), 0)
+    task = experiment.stream.task(1)
+    found = []
+    for stage in (experiment.stages(task)[0], experiment.method.stages(task)[0]):
+        own = begun(state, stage)
+        net = network(own).train()
+        feed = Feed(stage, own, (1, 0), 1)
+        feed.load(0)
+        stage.losses(own, feed.read(torch.zeros(1, dtype=torch.int64)))
+        found.append(net.upper.stage4[0].norm1.running_mean.clone())
+    assert not torch.equal(*found)

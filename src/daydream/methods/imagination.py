@@ -106,7 +106,7 @@ class Imagination:
     noise: Mapping[str, Noise] = MappingProxyType({})
     """Random numbers that come with each unlabelled image."""
     train_mode: ClassVar[bool] = False
-    """Whether counterparts pass batch norm by their own statistics. Imagined and unlabelled features must not: they
+    """Whether counterparts pass batch norm as the stage's images do. Imagined and unlabelled features must not: they
     would enter the statistics that real images are judged with."""
 
     def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
@@ -241,7 +241,7 @@ class Imagination:
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
             terms = dict(stage.losses(state, batch))  # first: its pass in train mode updates the batch-norm statistics
             net, old, pile = network(state), batch[name], batch["pile"]
-            with in_mode(net, training=self.train_mode):
+            with in_mode(net, training=self.train_mode and net.training):
                 # Maps of the pile with their gradient, where something trains on them; counterparts take them without.
                 h_u = net.lower(pile.images) if settings.pile_labels or distill else None
                 z = self.features(state, net, old, pile, h_u)
