@@ -469,6 +469,8 @@ def compile_ahead(modules: Sequence[nn.Module], x: Tensor, back: bool) -> None:
 
     Some sixty kernels at half a second each would otherwise be waited for one by one.
     """
+    if not hasattr(triton, "AsyncCompileMode"):  # an older Triton: then one by one it is
+        return
     with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool):
         dry.compiles = True
         try:
