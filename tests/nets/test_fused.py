@@ -9,7 +9,7 @@ from torch import Tensor, nn
 pytest.importorskip("triton", reason="needs triton")
 
 from daydream.engine.hardware import Hardware
-from daydream.nets import fused
+from daydream.nets import fused, launches
 from daydream.nets.network import Network
 from daydream.nets.resnet import Block, conv, make_stem, stage, to_channels_last
 
@@ -19,8 +19,8 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 @pytest.fixture(autouse=True)
 def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tiles: an interpreted program takes its time, and several of them must share the work."""
-    monkeypatch.setattr(fused, "TILES", {c: fused.Tile(32, 16, 4) for c in (16, 32, 64)})
-    monkeypatch.setattr(fused, "WEIGHTS", {c: fused.Chunks(2, 16, 4, 4) for c in (16, 32, 64)})
+    monkeypatch.setattr(launches, "TILES", {c: launches.Tile(32, 16, 4) for c in (16, 32, 64)})
+    monkeypatch.setattr(launches, "WEIGHTS", {c: launches.Chunks(2, 16, 4, 4) for c in (16, 32, 64)})
 
 
 def randomised(module: nn.Module) -> nn.Module:
@@ -69,6 +69,19 @@ def test_a_stage_gives_what_its_module_gives_forward_and_back(part: str, trainin
             close(fused.run(module, images), y64)
 
 
+def test_sums_of_many_blocks_are_added_up_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr(launches, "summed", lambda blocks: {"BLOCKS": launches.power(blocks), "BR": 16})
+    sums, norm = torch.rand(40, 2, 16, device=DEVICE), nn.BatchNorm2d(16).to(DEVICE)
+    maps = torch.zeros(5, 16, 4, 4, device=DEVICE)
+    scale, shift, mean, deviation = launches.normalise(sums, maps, norm, stored=False)
+    wanted = sums.double().sum(0) / 80
+    close(mean, wanted[0])
+    close(deviation, ((wanted[1] - wanted[0].square()).clamp(min=0) + 1e-5).rsqrt())
+    close(scale, deviation.double())
+    close(shift, -mean.double() * deviation.double())
+
+
 def test_frozen_weights_let_the_gradient_through_and_get_none() -> None:
     torch.manual_seed(0)
     module = randomised(stage(16, 16, 1, 1, rectify=False, project=False)).eval().requires_grad_(False)
@@ -112,9 +125,9 @@ def test_compiling_ahead_names_every_kernel_of_a_pass_and_runs_none(monkeypatch:
 
     def noted(kernel: object, grid: object, *args: object, **constants: object) -> None:
         types = [arg.dtype if isinstance(arg, Tensor) else arg for arg in args]
-        (ahead if getattr(fused.dry, "compiles", False) else ran).append((kernel, grid, types, constants))
+        (ahead if getattr(launches.dry, "compiles", False) else ran).append((kernel, grid, types, constants))
 
-    monkeypatch.setattr(fused, "launch", noted)
+    monkeypatch.setattr(launches, "launch", noted)
     monkeypatch.setattr(fused, "precision", lambda _: torch.float16)  # as under autocast
     for training, back in [(True, True), (False, True), (False, False)]:
         ahead.clear()

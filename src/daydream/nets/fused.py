@@ -8,41 +8,29 @@ and r are made of.
 Shapes: maps [B, C, h, w], channels last; P = B h w pixels.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor, nn
 
-from daydream.nets import kernels
+from daydream.nets import launches
+from daydream.nets.launches import (
+    Pass,
+    blank,
+    convolve,
+    differ,
+    finish,
+    normalise,
+    normalise_back,
+    plan_of,
+    receive,
+    weigh,
+)
 from daydream.nets.resnet import Block, Subsample
-
-
-class Tile(NamedTuple):
-    """How a kernel divides its work: pixels and channels a program, and warps."""
-
-    pixels: int
-    channels: int
-    warps: int
-
-
-class Chunks(NamedTuple):
-    """How the gradient for weights divides its work: chunks of pixels, pixels and taps at a time, and warps."""
-
-    chunks: int
-    pixels: int
-    taps: int
-    warps: int
-
-
-# Measured on an H200 at batch 128 (docs/performance.md).
-TILES = {16: Tile(256, 16, 4), 32: Tile(128, 32, 4), 64: Tile(64, 64, 4)}  # by channels written
-WEIGHTS = {16: Chunks(128, 64, 4, 4), 32: Chunks(64, 64, 4, 4), 64: Chunks(32, 64, 1, 4)}  # by channels read
-ROWS = 64  # pixels of a program that passes over maps
 
 
 @dataclass(frozen=True)
@@ -55,242 +43,6 @@ class Layer:
     @property
     def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.conv.weight, self.norm.weight, self.norm.bias
-
-
-dry = threading.local()
-"""While `dry.compiles` is set, kernels of this thread are compiled and not run."""
-
-
-def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
-    """Run a kernel, or only see to it that it is compiled."""
-    if getattr(dry, "compiles", False):
-        kernel.warmup(*args, grid=grid, **constants)
-    else:
-        kernel[grid](*args, **constants)
-
-
-def power(count: int) -> int:
-    """Return the next power of two, at least 16: what a matrix product on the GPU takes."""
-    return max(16, 1 << (count - 1).bit_length())
-
-
-def pixels(maps: Tensor) -> int:
-    return maps.shape[0] * maps.shape[2] * maps.shape[3]
-
-
-def blank(like: Tensor, channels: int, stride: int = 1, dtype: torch.dtype | None = None) -> Tensor:
-    """Return empty maps with other channels and every `stride`-th pixel."""
-    b, _, h, w = like.shape
-    shape = (b, channels, -(-h // stride), -(-w // stride))
-    return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last)
-
-
-class Pass(NamedTuple):
-    """One pass forward: what a layer left for the pass back."""
-
-    x: Tensor
-    """What its convolution read."""
-    a: Tensor
-    """The convolution's output."""
-    norm: Tensor
-    """Scale, shift, mean, 1 / deviation [4, C] of its batch norm."""
-
-
-def convolve(
-    x: Tensor,
-    weight: Tensor,
-    y: Tensor,
-    *,
-    stride: int = 1,
-    back: bool = False,
-    norm: nn.BatchNorm2d | None = None,
-    side: Tensor | None = None,
-    relu: bool = False,
-    owner: Tensor | None = None,
-    gate: Tensor | None = None,
-    sums: int = 0,
-) -> Tensor | None:
-    """Run `kernels.convolve` from maps x to maps y; return its sums [blocks, 2, N] where asked for.
-
-    `side` are a shortcut's maps; `owner` the maps that a gradient belongs to, through the ReLU of `gate`.
-    """
-    k, n = x.shape[1], y.shape[1]
-    tile = TILES[power(n)]
-    total = pixels(y)
-    blocks = -(-total // tile.pixels)
-    out = torch.empty(blocks, 2, n, device=x.device) if sums else None
-    many = 9 * weight.shape[1]
-    mode = 0
-    if side is not None:
-        mode = 1 if side.shape[2] == y.shape[2] else 3 if back else 2
-    stored = (norm.running_mean, norm.running_var, norm.weight, norm.bias) if norm is not None else (x, x, x, x)
-    launch(
-        kernels.convolve,
-        (blocks, power(n) // tile.channels),
-        x,
-        weight,
-        y,
-        x if side is None else side,
-        *stored,
-        x if owner is None else owner,
-        x if gate is None else gate,
-        x if out is None else out,
-        total,
-        IH=x.shape[2],
-        IW=x.shape[3],
-        K=k,
-        KP=power(k),
-        OH=y.shape[2],
-        OW=y.shape[3],
-        N=n,
-        NP=power(n),
-        SK=many if back else 1,
-        SN=1 if back else many,
-        ST=weight.shape[1],
-        STRIDE=stride,
-        BACK=back,
-        NORM=norm is not None,
-        SIDE=mode,
-        **dict(zip(("SC", "SH", "SW"), (side if side is not None else x).shape[1:], strict=True)),
-        RELU=relu,
-        MASK=gate is not None,
-        SUMS=sums,
-        BM=tile.pixels,
-        BN=tile.channels,
-        num_warps=tile.warps,
-    )
-    return out
-
-
-def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool) -> Tensor:
-    """Return scale, shift, mean and 1 / deviation [4, C]: of the batch, or with `stored` of the running statistics."""
-    channels = a.shape[1]
-    out = torch.empty(4, channels, device=a.device)
-    launch(
-        kernels.normalise,
-        (channels // 16,),
-        a if sums is None else sums,
-        norm.running_mean,
-        norm.running_var,
-        norm.weight,
-        norm.bias,
-        out,
-        pixels(a),
-        0 if sums is None else len(sums),
-        C=channels,
-        STORED=stored,
-        BC=16,
-        BLOCKS=16 if sums is None else power(len(sums)),
-        num_warps=8,
-    )
-    return out
-
-
-def normalise_back(sums: Tensor, passed: Pass, stored: bool) -> Tensor:
-    """Return p, q, r and the gradients for weight and bias [5, C]."""
-    channels = passed.a.shape[1]
-    out = torch.empty(5, channels, device=sums.device)
-    launch(
-        kernels.normalise_back,
-        (channels // 16,),
-        sums,
-        passed.norm,
-        out,
-        pixels(passed.a),
-        len(sums),
-        C=channels,
-        STORED=stored,
-        BC=16,
-        BLOCKS=power(len(sums)),
-        num_warps=8,
-    )
-    return out
-
-
-def finish(a: Tensor, norm: Tensor, side: Tensor | None, relu: bool) -> Tensor:
-    """Return scale a + shift, plus a shortcut, or rectified."""
-    y = torch.empty_like(a)
-    launch(
-        kernels.finish,
-        (-(-pixels(a) // ROWS),),
-        a,
-        norm,
-        a if side is None else side,
-        y,
-        pixels(a),
-        OH=a.shape[2],
-        OW=a.shape[3],
-        N=a.shape[1],
-        SIDE=0 if side is None else 1 if side.shape[2] == a.shape[2] else 2,
-        **dict(zip(("SC", "SH", "SW"), (side if side is not None else a).shape[1:], strict=True)),
-        RELU=relu,
-        BM=ROWS,
-        num_warps=4,
-    )
-    return y
-
-
-def receive(g: Tensor, passed: Pass, relu: bool) -> tuple[Tensor, Tensor]:
-    """Return a gradient from outside, past the ReLU if there is one, and its sums [blocks, 2, C]."""
-    total, rows = pixels(g), 2 * ROWS
-    sums = torch.empty(-(-total // rows), 2, g.shape[1], device=g.device)
-    through = torch.empty_like(g) if relu else g
-    launch(
-        kernels.receive,
-        (len(sums),),
-        g,
-        passed.a,
-        passed.norm,
-        through,
-        sums,
-        total,
-        N=g.shape[1],
-        MASK=relu,
-        BM=rows,
-        num_warps=4,
-    )
-    return through, sums
-
-
-def differ(g: Tensor, passed: Pass, back: Tensor) -> Tensor:
-    """Return p g + q a + r."""
-    y, rows = torch.empty_like(g), ROWS
-    total = pixels(g)
-    launch(kernels.differ, (-(-total // rows),), g, passed.a, back, y, total, N=g.shape[1], BM=rows, num_warps=4)
-    return y
-
-
-def weigh(x: Tensor, g: Tensor, stride: int, out: Tensor) -> None:
-    """Write the gradient for the weights of a convolution of x into `out` [chunks, out x 9 x in], to be added up."""
-    k = x.shape[1]
-    plan = plan_of(x)
-    total = pixels(g)
-    chunk = -(-total // (len(out) * plan.pixels)) * plan.pixels
-    launch(
-        kernels.weigh,
-        (len(out), -(-9 // plan.taps)),
-        x,
-        g,
-        out,
-        total,
-        out.stride(0),
-        CHUNK=chunk,
-        IH=x.shape[2],
-        IW=x.shape[3],
-        K=k,
-        KP=power(k),
-        OH=g.shape[2],
-        OW=g.shape[3],
-        N=g.shape[1],
-        STRIDE=stride,
-        TAPS=plan.taps,
-        BM=plan.pixels,
-        num_warps=plan.warps,
-    )
-
-
-def plan_of(x: Tensor) -> Chunks:
-    return WEIGHTS[power(x.shape[1])]
 
 
 def forward(x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool) -> tuple[Tensor, list[Pass]]:
@@ -428,13 +180,13 @@ def layers_of(module: nn.Module) -> tuple[list[Layer], list[int]] | None:
     if len(children) == 3 and isinstance(children[0], nn.Conv2d) and isinstance(children[1], nn.BatchNorm2d):
         conv = children[0]
         plain = (conv.kernel_size, conv.stride, conv.padding, conv.groups) == ((3, 3), (1, 1), (1, 1), 1)
-        fits = plain and conv.bias is None and conv.out_channels in TILES and isinstance(children[2], nn.ReLU)
+        fits = plain and conv.bias is None and conv.out_channels in launches.TILES and isinstance(children[2], nn.ReLU)
         return ([Layer(conv, children[1])], [1]) if fits else None
     layers, strides = [], []
     for block in children:
         if not isinstance(block, Block) or block.rectify or not isinstance(block.shortcut, nn.Identity | Subsample):
             return None
-        if not {block.conv1.in_channels, block.conv1.out_channels} <= set(TILES):
+        if not {block.conv1.in_channels, block.conv1.out_channels} <= set(launches.TILES):
             return None
         layers += [Layer(block.conv1, block.norm1), Layer(block.conv2, block.norm2)]
         strides.append(block.conv1.stride[0])
@@ -472,7 +224,7 @@ def compile_ahead(modules: Sequence[nn.Module], x: Tensor, back: bool) -> None:
     if not hasattr(triton, "AsyncCompileMode"):  # an older Triton: then one by one it is
         return
     with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool):
-        dry.compiles = True
+        launches.dry.compiles = True
         try:
             for module in modules:
                 layers, strides = parts_of(module)
@@ -486,4 +238,4 @@ def compile_ahead(modules: Sequence[nn.Module], x: Tensor, back: bool) -> None:
                 else:
                     x = evaluated(x, layers, strides)
         finally:
-            dry.compiles = False
+            launches.dry.compiles = False

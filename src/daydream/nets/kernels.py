@@ -165,14 +165,17 @@ def weigh(
 
 
 @triton.jit
-def add_up(sums_ptr, c, blocks, C: tl.constexpr, BLOCKS: tl.constexpr):
-    """Return the two sums over blocks [blocks, 2, C] of channels c."""
-    row = tl.arange(0, BLOCKS)
-    at = row[:, None] * (2 * C) + c[None, :]
-    there = (row < blocks)[:, None]
-    one = tl.load(sums_ptr + at, mask=there, other=0.0)
-    two = tl.load(sums_ptr + at + C, mask=there, other=0.0)
-    return tl.sum(one, axis=0), tl.sum(two, axis=0)
+def add_up(sums_ptr, c, blocks, C: tl.constexpr, BC: tl.constexpr, BLOCKS: tl.constexpr, BR: tl.constexpr):
+    """Return the two sums over blocks [blocks, 2, C] of channels c, BR of the at most BLOCKS blocks at a time."""
+    one = tl.zeros([BC], dtype=tl.float32)
+    two = tl.zeros([BC], dtype=tl.float32)
+    for start in range(0, BLOCKS, BR):
+        row = start + tl.arange(0, BR)
+        at = row[:, None] * (2 * C) + c[None, :]
+        there = (row < blocks)[:, None]
+        one += tl.sum(tl.load(sums_ptr + at, mask=there, other=0.0), axis=0)
+        two += tl.sum(tl.load(sums_ptr + at + C, mask=there, other=0.0), axis=0)
+    return one, two
 
 
 @triton.jit
@@ -189,13 +192,14 @@ def normalise(
     STORED: tl.constexpr,
     BC: tl.constexpr,
     BLOCKS: tl.constexpr,  # at least `blocks`, a power of two
+    BR: tl.constexpr,
 ):
     """Turn sums into the scale and shift of a batch norm, and follow them with the running statistics."""
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     mean = tl.load(mean_ptr + c)
     var = tl.load(var_ptr + c)
     if not STORED:
-        one, two = add_up(sums_ptr, c, blocks, C, BLOCKS)
+        one, two = add_up(sums_ptr, c, blocks, C, BC, BLOCKS, BR)
         old_mean, old_var = mean, var
         mean = one / P
         var = tl.maximum(two / P - mean * mean, 0.0)
@@ -220,13 +224,14 @@ def normalise_back(
     STORED: tl.constexpr,
     BC: tl.constexpr,
     BLOCKS: tl.constexpr,  # at least `blocks`, a power of two
+    BR: tl.constexpr,
 ):
     """Turn sums into the gradient of a batch norm: for its input, p g + q a + r."""
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     scale = tl.load(norm_ptr + c)
     mean = tl.load(norm_ptr + 2 * C + c)
     deviation = tl.load(norm_ptr + 3 * C + c)
-    total, with_a = add_up(sums_ptr, c, blocks, C, BLOCKS)
+    total, with_a = add_up(sums_ptr, c, blocks, C, BC, BLOCKS, BR)
     for_weight = deviation * (with_a - mean * total)
     q = -scale * deviation * for_weight / P
     r = -scale * total / P - q * mean

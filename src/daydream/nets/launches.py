@@ -1,0 +1,275 @@
+"""The kernels of `kernels.py` as functions of maps: their sizes, their tiles, and what they leave out.
+
+Shapes: maps [B, C, h, w], channels last; P = B h w pixels, K channels read, N written.
+"""
+
+import threading
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from daydream.nets import kernels
+
+
+class Tile(NamedTuple):
+    """How a kernel divides its work: pixels and channels a program, and warps."""
+
+    pixels: int
+    channels: int
+    warps: int
+
+
+class Chunks(NamedTuple):
+    """How the gradient for weights divides its work: chunks of pixels, pixels and taps at a time, and warps."""
+
+    chunks: int
+    pixels: int
+    taps: int
+    warps: int
+
+
+# Measured on an H200 at batch 128 (docs/performance.md).
+TILES = {16: Tile(256, 16, 4), 32: Tile(128, 32, 4), 64: Tile(64, 64, 4)}  # by channels written
+WEIGHTS = {16: Chunks(128, 64, 4, 4), 32: Chunks(64, 64, 4, 4), 64: Chunks(32, 64, 1, 4)}  # by channels read
+ROWS = 64  # pixels of a program that passes over maps
+
+
+dry = threading.local()
+"""While `dry.compiles` is set, kernels of this thread are compiled and not run."""
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
+    """Run a kernel, or only see to it that it is compiled."""
+    if getattr(dry, "compiles", False):
+        kernel.warmup(*args, grid=grid, **constants)
+    else:
+        kernel[grid](*args, **constants)
+
+
+def power(count: int) -> int:
+    """Return the next power of two, at least 16: what a matrix product on the GPU takes."""
+    return max(16, 1 << (count - 1).bit_length())
+
+
+def pixels(maps: Tensor) -> int:
+    return maps.shape[0] * maps.shape[2] * maps.shape[3]
+
+
+def geometry(read: Tensor, written: Tensor) -> dict[str, int]:
+    """Name the sizes of the maps a convolution reads and writes, as its kernels do."""
+    (k, ih, iw), (n, oh, ow) = read.shape[1:], written.shape[1:]
+    return {"IH": ih, "IW": iw, "K": k, "KP": power(k), "OH": oh, "OW": ow, "N": n}
+
+
+def shortcut_of(maps: Tensor) -> dict[str, int]:
+    """Name the sizes of a shortcut's maps, as the kernels do."""
+    return dict(zip(("SC", "SH", "SW"), maps.shape[1:], strict=True))
+
+
+def blank(like: Tensor, channels: int, stride: int = 1, dtype: torch.dtype | None = None) -> Tensor:
+    """Return empty maps with other channels and every `stride`-th pixel."""
+    b, _, h, w = like.shape
+    shape = (b, channels, -(-h // stride), -(-w // stride))
+    return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+class Pass(NamedTuple):
+    """One pass forward: what a layer left for the pass back."""
+
+    x: Tensor
+    """What its convolution read."""
+    a: Tensor
+    """The convolution's output."""
+    norm: Tensor
+    """Scale, shift, mean, 1 / deviation [4, C] of its batch norm."""
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    y: Tensor,
+    *,
+    stride: int = 1,
+    back: bool = False,
+    norm: nn.BatchNorm2d | None = None,
+    side: Tensor | None = None,
+    relu: bool = False,
+    owner: Tensor | None = None,
+    gate: Tensor | None = None,
+    sums: int = 0,
+) -> Tensor | None:
+    """Run `kernels.convolve` from maps x to maps y; return its sums [blocks, 2, N] where asked for.
+
+    `side` are a shortcut's maps; `owner` the maps that a gradient belongs to, through the ReLU of `gate`.
+    """
+    n = y.shape[1]
+    tile = TILES[power(n)]
+    total = pixels(y)
+    blocks = -(-total // tile.pixels)
+    out = torch.empty(blocks, 2, n, device=x.device) if sums else None
+    many = 9 * weight.shape[1]
+    mode = 0
+    if side is not None:
+        mode = 1 if side.shape[2] == y.shape[2] else 3 if back else 2
+    stored = (norm.running_mean, norm.running_var, norm.weight, norm.bias) if norm is not None else (x, x, x, x)
+    launch(
+        kernels.convolve,
+        (blocks, power(n) // tile.channels),
+        x,
+        weight,
+        y,
+        x if side is None else side,
+        *stored,
+        x if owner is None else owner,
+        x if gate is None else gate,
+        x if out is None else out,
+        total,
+        **geometry(x, y),
+        NP=power(n),
+        SK=many if back else 1,
+        SN=1 if back else many,
+        ST=weight.shape[1],
+        STRIDE=stride,
+        BACK=back,
+        NORM=norm is not None,
+        SIDE=mode,
+        **shortcut_of(x if side is None else side),
+        RELU=relu,
+        MASK=gate is not None,
+        SUMS=sums,
+        BM=tile.pixels,
+        BN=tile.channels,
+        num_warps=tile.warps,
+    )
+    return out
+
+
+def summed(blocks: int) -> dict[str, int]:
+    """Say in what portions a program adds up the sums of so many blocks."""
+    whole = power(blocks)
+    return {"BLOCKS": whole, "BR": min(whole, 1024)}
+
+
+def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool) -> Tensor:
+    """Return scale, shift, mean and 1 / deviation [4, C]: of the batch, or with `stored` of the running statistics."""
+    channels = a.shape[1]
+    out = torch.empty(4, channels, device=a.device)
+    launch(
+        kernels.normalise,
+        (channels // 16,),
+        a if sums is None else sums,
+        norm.running_mean,
+        norm.running_var,
+        norm.weight,
+        norm.bias,
+        out,
+        pixels(a),
+        0 if sums is None else len(sums),
+        C=channels,
+        STORED=stored,
+        BC=16,
+        **summed(0 if sums is None else len(sums)),
+        num_warps=8,
+    )
+    return out
+
+
+def normalise_back(sums: Tensor, passed: Pass, stored: bool) -> Tensor:
+    """Return p, q, r and the gradients for weight and bias [5, C]."""
+    channels = passed.a.shape[1]
+    out = torch.empty(5, channels, device=sums.device)
+    launch(
+        kernels.normalise_back,
+        (channels // 16,),
+        sums,
+        passed.norm,
+        out,
+        pixels(passed.a),
+        len(sums),
+        C=channels,
+        STORED=stored,
+        BC=16,
+        **summed(len(sums)),
+        num_warps=8,
+    )
+    return out
+
+
+def finish(a: Tensor, norm: Tensor, side: Tensor | None, relu: bool) -> Tensor:
+    """Return scale a + shift, plus a shortcut, or rectified."""
+    y = torch.empty_like(a)
+    launch(
+        kernels.finish,
+        (-(-pixels(a) // ROWS),),
+        a,
+        norm,
+        a if side is None else side,
+        y,
+        pixels(a),
+        OH=a.shape[2],
+        OW=a.shape[3],
+        N=a.shape[1],
+        SIDE=0 if side is None else 1 if side.shape[2] == a.shape[2] else 2,
+        **shortcut_of(a if side is None else side),
+        RELU=relu,
+        BM=ROWS,
+        num_warps=4,
+    )
+    return y
+
+
+def receive(g: Tensor, passed: Pass, relu: bool) -> tuple[Tensor, Tensor]:
+    """Return a gradient from outside, past the ReLU if there is one, and its sums [blocks, 2, C]."""
+    total, rows = pixels(g), 2 * ROWS
+    sums = torch.empty(-(-total // rows), 2, g.shape[1], device=g.device)
+    through = torch.empty_like(g) if relu else g
+    launch(
+        kernels.receive,
+        (len(sums),),
+        g,
+        passed.a,
+        passed.norm,
+        through,
+        sums,
+        total,
+        N=g.shape[1],
+        MASK=relu,
+        BM=rows,
+        num_warps=4,
+    )
+    return through, sums
+
+
+def differ(g: Tensor, passed: Pass, back: Tensor) -> Tensor:
+    """Return p g + q a + r."""
+    y, rows = torch.empty_like(g), ROWS
+    total = pixels(g)
+    launch(kernels.differ, (-(-total // rows),), g, passed.a, back, y, total, N=g.shape[1], BM=rows, num_warps=4)
+    return y
+
+
+def weigh(x: Tensor, g: Tensor, stride: int, out: Tensor) -> None:
+    """Write the gradient for the weights of a convolution of x into `out` [chunks, out x 9 x in], to be added up."""
+    plan = plan_of(x)
+    total = pixels(g)
+    chunk = -(-total // (len(out) * plan.pixels)) * plan.pixels
+    launch(
+        kernels.weigh,
+        (len(out), -(-9 // plan.taps)),
+        x,
+        g,
+        out,
+        total,
+        out.stride(0),
+        CHUNK=chunk,
+        **geometry(x, g),
+        STRIDE=stride,
+        TAPS=plan.taps,
+        BM=plan.pixels,
+        num_warps=plan.warps,
+    )
+
+
+def plan_of(x: Tensor) -> Chunks:
+    return WEIGHTS[power(x.shape[1])]
