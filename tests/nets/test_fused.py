@@ -11,6 +11,7 @@ pytest.importorskip("triton", reason="needs triton")
 from daydream.engine.hardware import Hardware
 from daydream.nets import fused, launches
 from daydream.nets.network import Network
+from daydream.nets.norm import Norm
 from daydream.nets.resnet import Block, conv, make_stem, stage, to_channels_last
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -41,16 +42,21 @@ PARTS = {
 SIDE = 7  # odd: every second pixel is not half of them
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize(
+    ("training", "hosts"), [(True, None), (True, 2), (False, None)], ids=["train", "guest", "eval"]
+)
 @pytest.mark.parametrize("part", PARTS)
-def test_a_stage_gives_what_its_module_gives_forward_and_back(part: str, training: bool) -> None:
+def test_a_stage_gives_what_its_module_gives_forward_and_back(part: str, training: bool, hosts: int | None) -> None:
     torch.manual_seed(0)
     make, channels = PARTS[part]
     module = randomised(make()).train(training)
     slow = copy.deepcopy(module).double()
-    images = torch.randn(2, channels, SIDE, SIDE, device=DEVICE)
+    for norm in slow.modules():
+        if isinstance(norm, Norm):
+            norm.hosts = hosts
+    images = torch.randn(2 if hosts is None else 3, channels, SIDE, SIDE, device=DEVICE)
     x, x64 = images.clone().requires_grad_(), images.double().requires_grad_()
-    y, y64 = fused.run(module, x), slow(x64)
+    y, y64 = fused.run(module, x, hosts), slow(x64)
     g = torch.randn_like(y)
     y.backward(g)
     y64.backward(g.double())
@@ -74,7 +80,7 @@ def test_sums_of_many_blocks_are_added_up_in_portions(monkeypatch: pytest.Monkey
     monkeypatch.setattr(launches, "summed", lambda blocks: {"BLOCKS": launches.power(blocks), "BR": 16})
     sums, norm = torch.rand(40, 2, 16, device=DEVICE), nn.BatchNorm2d(16).to(DEVICE)
     maps = torch.zeros(5, 16, 4, 4, device=DEVICE)
-    scale, shift, mean, deviation = launches.normalise(sums, maps, norm, stored=False)
+    scale, shift, mean, deviation = launches.normalise(sums, maps, norm, stored=False, hosts=5)
     wanted = sums.double().sum(0) / 80
     close(mean, wanted[0])
     close(deviation, ((wanted[1] - wanted[0].square()).clamp(min=0) + 1e-5).rsqrt())
@@ -105,7 +111,7 @@ def test_a_network_under_autocast_runs_by_kernels_and_elsewhere_as_it_is(monkeyp
     calls: list[nn.Module] = []
     # The interpreter knows no bfloat16: without a GPU this shows which way the network takes, not what comes of it.
     run = fused.run if DEVICE.type == "cuda" else nn.Module.__call__
-    monkeypatch.setattr(fused, "run", lambda module, x: (calls.append(module), run(module, x))[1])
+    monkeypatch.setattr(fused, "run", lambda module, x, hosts: (calls.append(module), run(module, x))[1])
     assert torch.equal(net.lower(x), plain)
     assert not calls
     with torch.autocast(DEVICE.type, torch.bfloat16):

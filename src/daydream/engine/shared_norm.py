@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from daydream.engine.distributed import together
+from daydream.nets import norm
 
 
 class SharedNorm(TorchFunctionMode):
@@ -24,6 +25,8 @@ class SharedNorm(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.batch_norm:
             return batch_norm(self.share, *args, **(kwargs or {}))
+        if func is norm.moments:
+            return moments(self.share, *args)
         return func(*args, **(kwargs or {}))
 
 
@@ -46,6 +49,16 @@ def _summed(values: Tensor) -> Tensor:
     return values
 
 
+def moments(share: float, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return m = sum_r s_r m_r over processes and v = sum_r s_r mean_r(x^2) - m^2 [C]: those of the whole batch.
+
+    m_r are means over a process's samples, of which it has the share s_r.
+    """
+    values, dims = x.float(), [0, *range(2, x.ndim)]
+    found: Tensor = Summed.apply(share * torch.stack([values.mean(dims), values.square().mean(dims)]))
+    return found[0], (found[1] - found[0].square()).clamp(min=0)
+
+
 def batch_norm(
     share: float,
     x: Tensor,
@@ -57,15 +70,10 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """y = (x - m) / sqrt(v + eps) * weight + bias, as torch's, but in train mode with m = sum_r s_r m_r over processes.
-
-    m_r are means over a process's samples, of which it has the share s_r; v = sum_r s_r mean_r(x^2) - m^2.
-    """
+    """y = (x - m) / sqrt(v + eps) * weight + bias, as torch's, but in train mode with m and v of the whole batch."""
     if not training:
         return F.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
-    values, dims = x.float(), [0, *range(2, x.ndim)]
-    moments: Tensor = Summed.apply(share * torch.stack([values.mean(dims), values.square().mean(dims)]))
-    mean, var = moments[0], (moments[1] - moments[0].square()).clamp(min=0)
+    mean, var = moments(share, x)
     if running_mean is not None and running_var is not None:
         count = x.numel() / x.shape[1] / share
         with torch.no_grad():
@@ -73,5 +81,5 @@ def batch_norm(
             running_var.lerp_(var * (count / (count - 1)), momentum)
     scale = (var + eps).rsqrt() if weight is None else (var + eps).rsqrt() * weight
     shift = -mean * scale if bias is None else bias - mean * scale
-    wide = (1, -1, *(1 for _ in dims[1:]))
-    return (values * scale.view(wide) + shift.view(wide)).to(x.dtype)
+    wide = (1, -1, *(1 for _ in x.shape[2:]))
+    return (x.float() * scale.view(wide) + shift.view(wide)).to(x.dtype)

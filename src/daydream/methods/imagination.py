@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ from daydream.errors import UserError
 from daydream.inference import over_images
 from daydream.methods.method import Method, memory_names, network
 from daydream.nets.generators import GeneratorBank
-from daydream.nets.network import Network, in_mode
+from daydream.nets.network import Company, Network, in_mode
 from daydream.settings import require, setting
 from daydream.stage import SGD, Batch, Batches, Draw, Group, Noise, Samples, Stage, State
 from daydream.stream import Task
@@ -105,9 +105,6 @@ class Imagination:
 
     noise: Mapping[str, Noise] = MappingProxyType({})
     """Random numbers that come with each unlabelled image."""
-    train_mode: ClassVar[bool] = False
-    """Whether counterparts pass batch norm as the stage's images do. Imagined and unlabelled features must not: they
-    would enter the statistics that real images are judged with."""
 
     def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
         self.settings, self.method, self.setup, self.pile = settings, method, method.setup, pile
@@ -239,15 +236,17 @@ class Imagination:
             return {**given, "pile": pile}
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
-            terms = dict(stage.losses(state, batch))  # first: its pass in train mode updates the batch-norm statistics
             net, old, pile = network(state), batch[name], batch["pile"]
-            with in_mode(net, training=self.train_mode and net.training):
-                # Maps of the pile with their gradient, where something trains on them; counterparts take them without.
-                h_u = net.lower(pile.images) if settings.pile_labels or distill else None
-                z = self.features(state, net, old, pile, h_u)
-                terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
-                if h_u is not None:
-                    terms |= self.pile_terms(state, net.upper(h_u), pile, distill)
+            company = self.company(state, net, old, pile)
+            if settings.pile_labels or distill:
+                company.images = pile.images if company.images is None else torch.cat([company.images, pile.images])
+            with net.joined_by(company):
+                terms = dict(stage.losses(state, batch))
+            assert company.features is not None, "the stage passed no images"
+            z, z_pile = company.features.split([len(pile.labels), len(company.features) - len(pile.labels)])
+            terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
+            if len(z_pile):
+                terms |= self.pile_terms(state, z_pile, pile, distill)
             # Cross-entropies are one mean over all samples.
             real = sum(len(samples.labels) for key, samples in batch.streams.items() if key != "pile")
             weights = {"imagined": settings.imagined_weight, "pile_labels": settings.pile_labels}
@@ -258,20 +257,18 @@ class Imagination:
 
         return replace(stage, streams=streams, losses=losses)
 
-    def features(self, state: State, net: Network, exemplars: Samples, pile: Samples, h_u: Tensor | None) -> Tensor:
-        """Return the features [B * n, D] of counterparts of exemplars [B], from a pile [B * n] and maps if known."""
-        z: Tensor = net.upper(self.imagine(state, net, exemplars.images, exemplars.labels, pile.images, h_u))
-        return z
+    def company(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Company:
+        """Return what passes along with a batch: counterparts [B * n] of its exemplars [B], from a pile [B * n].
 
-    def imagine(
-        self, state: State, net: Network, exemplars: Tensor, labels: Tensor, pile: Tensor, h_u: Tensor | None = None
-    ) -> Tensor:
+        Imagined and unlabelled features must not enter the statistics that real images are judged with.
+        """
+        with in_mode(net, training=False):  # as where the generators were trained
+            return Company(maps=self.imagine(state, net, exemplars.images, exemplars.labels, pile.images))
+
+    def imagine(self, state: State, net: Network, exemplars: Tensor, labels: Tensor, pile: Tensor) -> Tensor:
         """Return counterparts [B * n, c, h, w] of exemplars [B, ...] of classes `labels`, from a pile [B * n, ...]."""
         with torch.no_grad():
-            if h_u is None:
-                h_m, h_u = net.lower(torch.cat([exemplars, pile])).split([len(exemplars), len(pile)])
-            else:
-                h_m = net.lower(exemplars)
+            h_m, h_u = net.lower(torch.cat([exemplars, pile])).split([len(exemplars), len(pile)])
             u = h_u.unflatten(0, (len(exemplars), -1))
             mixed: Tensor = state.nets["generators"](h_m[:, None].expand_as(u), u, labels).flatten(0, 1)
         return mixed

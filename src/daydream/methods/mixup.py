@@ -3,8 +3,8 @@
 The paper defines it in one sentence: the feature generator is replaced by MixUp. What it leaves open, we settle so: a
 counterpart is x~ = mu x_m + (1 - mu) x_u with mu ~ Beta(alpha, alpha), alpha = 1, of an exemplar and of an unlabelled
 image mined as for a generator; it keeps the exemplar's label, since the other has none; it trains the whole network,
-and passes batch norm as any training image does. (In evaluation mode, as imagined counterparts do, the whole network
-would train on what the running statistics make of it, and it falls apart: see docs/results.md.)
+and batch norm treats it as it does imagined counterparts: by the statistics of the batch's own images, which it does
+not enter.
 
 Shapes: B exemplars in a batch, n counterparts of each.
 """
@@ -17,15 +17,13 @@ from torch import Tensor
 from daydream.data.images import ImageSet
 from daydream.methods.imagination import Imagination, ImaginationSettings
 from daydream.methods.method import Method
-from daydream.nets.network import Network
+from daydream.nets.network import Company, Network
 from daydream.stage import Samples, Stage, State
 from daydream.stream import Task
 
 
 class PixelMixup(Imagination):
     """Adds pixel mixtures of exemplars and unlabelled images to the stages that replay exemplars."""
-
-    train_mode = True
 
     def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
         super().__init__(settings, method, pile)
@@ -42,11 +40,11 @@ class PixelMixup(Imagination):
         """Return the stage that mines the pile for the next task."""
         return Stage(name="mine", begin=lambda state: self.mine(state, at_least=2))
 
-    def features(self, state: State, net: Network, exemplars: Samples, pile: Samples, h_u: Tensor | None) -> Tensor:
-        """Return the features [B * n, D] of mixtures of exemplars [B] and a pile [B * n]."""
+    def company(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Company:
+        """Return what passes along with a batch: mixtures [B * n] of its exemplars [B] and a pile [B * n]."""
         u = pile.images.unflatten(0, (len(exemplars.images), -1))
         mu = pile.fields["share"].view(*u.shape[:2], 1, 1, 1)
-        return net.features((mu * exemplars.images[:, None] + (1 - mu) * u).flatten(0, 1))
+        return Company(images=(mu * exemplars.images[:, None] + (1 - mu) * u).flatten(0, 1))
 
 
 def imagination_of(settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> Imagination:

@@ -3,7 +3,7 @@
 A block is x + norm2(conv2(relu(norm1(conv1(x))))). Forward, each convolution adds up the statistics of its output a;
 one pass then applies them with the ReLU or the shortcut. Backward, a batch norm turns the gradient g of its output into
 p g + q a + r, with numbers for each channel; each convolution adds up, with the gradient it writes, what the next p, q
-and r are made of.
+and r are made of. Guests (`norm.py`) come last in a batch: they do not enter the statistics, so for them q and r are 0.
 
 Shapes: maps [B, C, h, w], channels last; P = B h w pixels.
 """
@@ -45,15 +45,20 @@ class Layer:
         return self.conv.weight, self.norm.weight, self.norm.bias
 
 
-def forward(x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool) -> tuple[Tensor, list[Pass]]:
-    """Pass x through a stem or a stage; return also what the pass back needs."""
+def forward(
+    x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool, hosts: int
+) -> tuple[Tensor, list[Pass]]:
+    """Pass x through a stem or a stage; return also what the pass back needs.
+
+    In training, the first `hosts` of x make the statistics of the batch norms.
+    """
     passes: list[Pass] = []
     dtype = precision(x)
 
     def through(x: Tensor, layer: Layer, stride: int, side: Tensor | None, relu: bool) -> Tensor:
         a = blank(x, layer.conv.out_channels, stride, dtype)
-        sums = convolve(x, layer.conv.weight, a, stride=stride, sums=1 if training else 0)
-        norm = normalise(sums, a, layer.norm, not training)
+        sums = convolve(x, layer.conv.weight, a, stride=stride, sums=1 if training else 0, counted=hosts)
+        norm = normalise(sums, a, layer.norm, not training, hosts)
         passes.append(Pass(x, a, norm))
         return finish(a, norm, side, relu)
 
@@ -66,6 +71,7 @@ def backward(
     layers: Sequence[Layer],
     strides: Sequence[int],
     stored: bool,
+    hosts: int,
     wants_x: bool,
     trains: bool,
 ) -> tuple[Tensor | None, list[Tensor | None]]:
@@ -82,8 +88,8 @@ def backward(
 
     def into(i: int, g: Tensor, sums: Tensor, stride: int) -> Tensor:
         """Return the gradient of what convolution i wrote, and add up that of its weights."""
-        backs[i] = normalise_back(sums, passes[i], stored)
-        g = differ(g, passes[i], backs[i])
+        backs[i] = normalise_back(sums, passes[i], stored, hosts)
+        g = differ(g, passes[i], backs[i], hosts)
         if trains:
             weigh(passes[i].x, g, stride, views[i])
         return g
@@ -129,10 +135,10 @@ class Stage(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool, *_: Tensor
+        ctx: Any, x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool, hosts: int, *_: Tensor
     ) -> Tensor:
-        y, passes = forward(x, layers, strides, training)
-        ctx.layers, ctx.strides, ctx.training = layers, strides, training
+        y, passes = forward(x, layers, strides, training, hosts)
+        ctx.layers, ctx.strides, ctx.training, ctx.hosts = layers, strides, training, hosts
         ctx.save_for_backward(*(tensor for passed in passes for tensor in passed))
         return y
 
@@ -140,8 +146,8 @@ class Stage(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         kept, wants = ctx.saved_tensors, ctx.needs_input_grad
         passes = [Pass(*kept[i : i + 3]) for i in range(0, len(kept), 3)]
-        dx, grads = backward(g, passes, ctx.layers, ctx.strides, not ctx.training, wants[0], any(wants[4:]))
-        return dx, None, None, None, *grads
+        dx, grads = backward(g, passes, ctx.layers, ctx.strides, not ctx.training, ctx.hosts, wants[0], any(wants[5:]))
+        return dx, None, None, None, None, *grads
 
 
 def precision(x: Tensor) -> torch.dtype:
@@ -204,14 +210,14 @@ def trained_on(module: nn.Module, x: Tensor) -> bool:
     return torch.is_grad_enabled() and any(t.requires_grad for t in (x, *module.parameters()))
 
 
-def run(module: nn.Module, x: Tensor) -> Tensor:
-    """Pass maps through a stem or a stage by the kernels."""
+def run(module: nn.Module, x: Tensor, hosts: int | None = None) -> Tensor:
+    """Pass maps through a stem or a stage by the kernels; the first `hosts` make the statistics, or all."""
     layers, strides = parts_of(module)
     x = x.contiguous(memory_format=torch.channels_last)
     if not module.training and not trained_on(module, x):
         return evaluated(x, layers, strides)
     parameters = [t for layer in layers for t in layer.parameters]
-    y: Tensor = Stage.apply(x, layers, strides, module.training, *parameters)
+    y: Tensor = Stage.apply(x, layers, strides, module.training, len(x) if hosts is None else hosts, *parameters)
     return y
 
 
@@ -230,10 +236,10 @@ def compile_ahead(modules: Sequence[nn.Module], x: Tensor, back: bool) -> None:
                 layers, strides = parts_of(module)
                 x = x.contiguous(memory_format=torch.channels_last)
                 if module.training or back:
-                    y, passes = forward(x, layers, strides, module.training)
+                    y, passes = forward(x, layers, strides, module.training, len(x))
                     if back:
                         wants_x = x.dtype == y.dtype  # images, which come in float32, get no gradient
-                        backward(y, passes, layers, strides, not module.training, wants_x, trains=True)
+                        backward(y, passes, layers, strides, not module.training, len(x), wants_x, trains=True)
                     x = y
                 else:
                     x = evaluated(x, layers, strides)

@@ -29,6 +29,7 @@ def convolve(
     gate_ptr,  # MASK: scale and shift [2, N] whose ReLU lets a gradient through
     sums_ptr,  # SUMS: [blocks, 2, N]
     P,
+    COUNTED,  # SUMS 1: the pixels that enter, the first ones
     IH: tl.constexpr,
     IW: tl.constexpr,
     K: tl.constexpr,
@@ -109,6 +110,7 @@ def convolve(
         acc = tl.where(gate > 0, acc, 0.0)
     tl.store(y_ptr + at, acc.to(dtype), mask=keep)
     if SUMS == 1:
+        acc = tl.where((rows < COUNTED)[:, None], acc, 0.0)
         tl.store(sums_ptr + block * 2 * N + n, tl.sum(acc, axis=0))
         tl.store(sums_ptr + block * 2 * N + N + n, tl.sum(acc * acc, axis=0))
     if SUMS == 2:
@@ -186,7 +188,7 @@ def normalise(
     weight_ptr,
     bias_ptr,
     out_ptr,  # scale, shift, mean, 1 / deviation [4, C]
-    P,
+    P,  # pixels in the statistics
     blocks,
     C: tl.constexpr,
     STORED: tl.constexpr,
@@ -218,7 +220,7 @@ def normalise_back(
     sums_ptr,  # [blocks, 2, C] of g and g a
     norm_ptr,  # what `normalise` wrote
     out_ptr,  # p, q, r and the gradients of weight and bias [5, C]
-    P,
+    P,  # pixels in the statistics; the sums are over all
     blocks,
     C: tl.constexpr,
     STORED: tl.constexpr,
@@ -283,8 +285,11 @@ def finish(
 
 
 @triton.jit
-def differ(g_ptr, a_ptr, back_ptr, y_ptr, P, N: tl.constexpr, BM: tl.constexpr):
-    """Write p g + q a + r: the gradient of what a convolution wrote, from that of its batch norm's output."""
+def differ(g_ptr, a_ptr, back_ptr, y_ptr, P, COUNTED, N: tl.constexpr, BM: tl.constexpr):
+    """Write p g + q a + r: the gradient of what a convolution wrote, from that of its batch norm's output.
+
+    Beyond the COUNTED pixels, which are in the norm's statistics, it is p g.
+    """
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.arange(0, N)
     inside = (rows < P)[:, None]
@@ -293,7 +298,7 @@ def differ(g_ptr, a_ptr, back_ptr, y_ptr, P, N: tl.constexpr, BM: tl.constexpr):
     a = tl.load(a_ptr + at, mask=inside, other=0.0).to(tl.float32)
     p = tl.load(back_ptr + n)[None, :]
     q = tl.load(back_ptr + N + n)[None, :]
-    y = p * g + q * a + tl.load(back_ptr + 2 * N + n)[None, :]
+    y = p * g + tl.where((rows < COUNTED)[:, None], q * a + tl.load(back_ptr + 2 * N + n)[None, :], 0.0)
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 

@@ -52,8 +52,9 @@ def power(count: int) -> int:
     return max(16, 1 << (count - 1).bit_length())
 
 
-def pixels(maps: Tensor) -> int:
-    return maps.shape[0] * maps.shape[2] * maps.shape[3]
+def pixels(maps: Tensor, count: int | None = None) -> int:
+    """Count the pixels of maps, or of the first `count` of them."""
+    return (len(maps) if count is None else count) * maps.shape[2] * maps.shape[3]
 
 
 def geometry(read: Tensor, written: Tensor) -> dict[str, int]:
@@ -98,10 +99,12 @@ def convolve(
     owner: Tensor | None = None,
     gate: Tensor | None = None,
     sums: int = 0,
+    counted: int | None = None,
 ) -> Tensor | None:
     """Run `kernels.convolve` from maps x to maps y; return its sums [blocks, 2, N] where asked for.
 
-    `side` are a shortcut's maps; `owner` the maps that a gradient belongs to, through the ReLU of `gate`.
+    `side` are a shortcut's maps; `owner` the maps that a gradient belongs to, through the ReLU of `gate`; the first
+    `counted` maps of y enter sums of y and y^2.
     """
     n = y.shape[1]
     tile = TILES[power(n)]
@@ -125,6 +128,7 @@ def convolve(
         x if gate is None else gate,
         x if out is None else out,
         total,
+        pixels(y, counted),
         **geometry(x, y),
         NP=power(n),
         SK=many if back else 1,
@@ -151,7 +155,7 @@ def summed(blocks: int) -> dict[str, int]:
     return {"BLOCKS": whole, "BR": min(whole, 1024)}
 
 
-def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool) -> Tensor:
+def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool, hosts: int) -> Tensor:
     """Return scale, shift, mean and 1 / deviation [4, C]: of the batch, or with `stored` of the running statistics."""
     channels = a.shape[1]
     out = torch.empty(4, channels, device=a.device)
@@ -164,7 +168,7 @@ def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool
         norm.weight,
         norm.bias,
         out,
-        pixels(a),
+        pixels(a, hosts),
         0 if sums is None else len(sums),
         C=channels,
         STORED=stored,
@@ -175,7 +179,7 @@ def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool
     return out
 
 
-def normalise_back(sums: Tensor, passed: Pass, stored: bool) -> Tensor:
+def normalise_back(sums: Tensor, passed: Pass, stored: bool, hosts: int) -> Tensor:
     """Return p, q, r and the gradients for weight and bias [5, C]."""
     channels = passed.a.shape[1]
     out = torch.empty(5, channels, device=sums.device)
@@ -185,7 +189,7 @@ def normalise_back(sums: Tensor, passed: Pass, stored: bool) -> Tensor:
         sums,
         passed.norm,
         out,
-        pixels(passed.a),
+        pixels(passed.a, hosts),
         len(sums),
         C=channels,
         STORED=stored,
@@ -241,11 +245,11 @@ def receive(g: Tensor, passed: Pass, relu: bool) -> tuple[Tensor, Tensor]:
     return through, sums
 
 
-def differ(g: Tensor, passed: Pass, back: Tensor) -> Tensor:
-    """Return p g + q a + r."""
+def differ(g: Tensor, passed: Pass, back: Tensor, hosts: int) -> Tensor:
+    """Return p g + q a + r, and p g beyond the first `hosts` maps."""
     y, rows = torch.empty_like(g), ROWS
-    total = pixels(g)
-    launch(kernels.differ, (-(-total // rows),), g, passed.a, back, y, total, N=g.shape[1], BM=rows, num_warps=4)
+    total, grid = pixels(g), (-(-pixels(g) // rows),)
+    launch(kernels.differ, grid, g, passed.a, back, y, total, pixels(g, hosts), N=g.shape[1], BM=rows, num_warps=4)
     return y
 
 

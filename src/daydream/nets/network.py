@@ -1,7 +1,9 @@
 """The network: two halves and a head. `lower(x) -> h` (the paper's f1), `upper(h) -> z` (f2), `head(z) -> scores`."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,6 +59,22 @@ class Half(nn.Sequential):
         """Whether passes under autocast run by our own kernels (`fused.py`), which need a GPU."""
         self.compiled: set[tuple[object, ...]] = set()
         """The passes whose kernels are compiled."""
+        self.hosts: int | None = None
+        """How many of a batch make the statistics of batch norm in train mode; None: all."""
+
+    @contextlib.contextmanager
+    def hosting(self, hosts: int | None) -> Iterator[None]:
+        """Run the passes inside with only the first `hosts` of a batch in the statistics of batch norm, or all."""
+        self._host(hosts)
+        try:
+            yield
+        finally:
+            self._host(None)
+
+    def _host(self, hosts: int | None) -> None:
+        for module in self.modules():
+            if hasattr(module, "hosts"):
+                module.hosts = hosts  # type: ignore[assignment]
 
     def use_kernels(self) -> bool:
         """Run by our own kernels from now on, if they fit all stages; say whether they do."""
@@ -80,11 +98,23 @@ class Half(nn.Sequential):
         from daydream.nets import fused
 
         back = fused.trained_on(self, x)
-        key = (x.shape, x.dtype, self.training, back)
+        key = (x.shape, x.dtype, self.training, back, self.hosts)
         if key not in self.compiled:
             fused.compile_ahead([module for module in self.children() if not isinstance(module, Pool)], x, back)
             self.compiled.add(key)
-        return fused.run
+        return functools.partial(fused.run, hosts=self.hosts)
+
+
+@dataclass
+class Company:
+    """What passes along with a network's next batch, normalised by its statistics and not entering them."""
+
+    images: Tensor | None = None
+    """Images [V, 3, H, W], for both halves."""
+    maps: Tensor | None = None
+    """Maps [M, c, h, w], for the upper half."""
+    features: Tensor | None = None
+    """What came of the maps and then of the images [M + V, D], after the pass."""
 
 
 class Network(nn.Module):
@@ -112,6 +142,7 @@ class Network(nn.Module):
             self.head.grow(size)
         self.kinds = (architecture(backbone), head, cut)
         self.map_channels = parts.channels[STAGES.index(cut)]
+        self.company: Company | None = None
         to_channels_last(self)
 
     def config(self) -> dict[str, Any]:
@@ -120,7 +151,7 @@ class Network(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """[B, 3, H, W] -> z [B, D]."""
-        z: Tensor = self.upper(self.lower(x))
+        z: Tensor = self.upper(self.lower(x)) if self.company is None else pooled(self.accompanied(x)[-1])
         return z
 
     def forward(self, x: Tensor) -> Tensor:
@@ -130,8 +161,34 @@ class Network(nn.Module):
 
     def maps(self, x: Tensor) -> list[Tensor]:
         """Return the map of every stage, before any ReLU, stage 1 first."""
+        if self.company is not None:
+            return self.accompanied(x)
         lower: list[Tensor] = self.lower(x, every=True)
         return [*lower, *self.upper(lower[-1], every=True)]
+
+    @contextlib.contextmanager
+    def joined_by(self, company: Company) -> Iterator[None]:
+        """Let others pass along with the next batch that passes inside."""
+        self.company = company
+        try:
+            yield
+        finally:
+            self.company = None
+
+    def accompanied(self, x: Tensor) -> list[Tensor]:
+        """Return the map of every stage, of x alone; the company gets its features."""
+        company, self.company = self.company, None
+        assert company is not None
+        count = len(x)
+        with self.lower.hosting(None if company.images is None else count):
+            lower = self.lower(x if company.images is None else torch.cat([x, company.images]), every=True)
+        hosts, guests = (list(part) for part in zip(*(parted(maps, count) for maps in lower), strict=True))
+        joining = [hosts[-1], guests[-1]] if company.maps is None else [hosts[-1], company.maps, guests[-1]]
+        with self.upper.hosting(count):
+            upper = self.upper(torch.cat([maps.to(hosts[-1].dtype) for maps in joining]), every=True)
+        ends = [parted(maps, count) for maps in upper]
+        company.features = pooled(ends[-1][1])
+        return [*hosts, *(maps for maps, _ in ends)]
 
     def compiled_parts(self) -> list[nn.Module]:
         """Name what the engine may compile: the halves, whose shapes do not change as classes arrive."""
@@ -142,6 +199,12 @@ class Network(nn.Module):
         twin = Network(**self.config())
         twin.load_state_dict(self.state_dict())
         return twin.to(next(self.parameters()).device).eval().requires_grad_(False)
+
+
+def parted(maps: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the first `count` samples, and the others."""
+    first, others = maps.split([count, len(maps) - count])
+    return first, others
 
 
 @contextlib.contextmanager

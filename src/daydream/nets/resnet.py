@@ -14,10 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from daydream.nets.norm import Norm
 
-def batch_norm(channels: int, gamma: float = 1.0) -> nn.BatchNorm2d:
+
+def batch_norm(channels: int, gamma: float = 1.0) -> Norm:
     """Return a batch norm without its step counter: with a fixed momentum nothing reads it."""
-    norm = nn.BatchNorm2d(channels)
+    norm = Norm(channels)
     norm.num_batches_tracked = None
     norm.register_load_state_dict_pre_hook(_drop_counter)
     nn.init.constant_(norm.weight, gamma)

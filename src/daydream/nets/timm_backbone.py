@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from daydream.errors import UserError
+from daydream.nets.norm import Norm, hosted
 from daydream.nets.resnet import Backbone
 
 PREFIX = "timm:"
@@ -56,6 +57,8 @@ def timm_backbone(backbone: str) -> Backbone:
     for module in net.modules():
         if getattr(module, "inplace", False):
             module.inplace = False  # a later layer must not change a map that a method still compares
+        if isinstance(module, nn.BatchNorm2d):
+            module.__class__ = _with_guests(type(module))
     channels = tuple(net.feature_info.channels())
     try:
         stages = _stages(net)
@@ -65,6 +68,23 @@ def timm_backbone(backbone: str) -> Backbone:
     if not fits:
         raise UserError(_uncuttable(name))
     return Backbone(nn.Identity(), stages, channels)
+
+
+def _with_guests(kind: type[nn.BatchNorm2d]) -> type[nn.BatchNorm2d]:
+    """Return our batch norm in place of torch's; timm's own kind also drops and rectifies."""
+    if kind is nn.BatchNorm2d:
+        return Norm
+
+    class Hosting(kind):  # type: ignore[valid-type, misc]
+        hosts: int | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.hosts is None or not self.training:
+                return super().forward(x)  # type: ignore[no-any-return]
+            y: Tensor = self.act(self.drop(hosted(self, x, self.hosts)))
+            return y
+
+    return Hosting
 
 
 def _timm(backbone: str) -> Any:

@@ -1,0 +1,99 @@
+"""Batch norm with guests, against sums over samples and pixels in float64."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from daydream.nets.network import Company, Network
+from daydream.nets.norm import Norm
+
+HOSTS, GUESTS, CHANNELS, SIDE = 4, 3, 5, 2
+
+
+def made(hosts: int | None) -> Norm:
+    torch.manual_seed(0)
+    norm = Norm(CHANNELS).double()
+    for values in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+        nn.init.uniform_(values, 0.5, 1.5)
+    norm.hosts = hosts
+    return norm
+
+
+def by_hand(norm: Norm, x: Tensor) -> Tensor:
+    """Normalise each channel by the mean and variance of the hosts' pixels."""
+    channels = []
+    for c in range(CHANNELS):
+        pixels = [x[i, c, j, k] for i in range(HOSTS) for j in range(SIDE) for k in range(SIDE)]
+        mean = sum(pixels, start=x.new_zeros(())) / len(pixels)
+        var = sum(((p - mean) ** 2 for p in pixels), start=x.new_zeros(())) / len(pixels)
+        channels.append((x[:, c] - mean) / (var + norm.eps).sqrt() * norm.weight[c] + norm.bias[c])
+    return torch.stack(channels, dim=1)
+
+
+def test_guests_are_normalised_by_the_hosts_statistics_forward_and_back() -> None:
+    norm = made(HOSTS)
+    x = torch.randn(HOSTS + GUESTS, CHANNELS, SIDE, SIDE, dtype=torch.float64, requires_grad=True)
+    g = torch.randn_like(x)
+    inputs = (x, norm.weight, norm.bias)
+    wanted, found = by_hand(norm, x), norm(x)
+    torch.testing.assert_close(found, wanted)
+    for mine, theirs in zip(torch.autograd.grad(found, inputs, g), torch.autograd.grad(wanted, inputs, g), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_guests_do_not_enter_the_running_statistics() -> None:
+    x = torch.randn(HOSTS + GUESTS, CHANNELS, SIDE, SIDE, dtype=torch.float64)
+    with_guests, without = made(HOSTS), made(None)
+    with_guests(x)
+    without(x[:HOSTS])
+    assert torch.equal(with_guests.running_mean, without.running_mean)
+    assert torch.equal(with_guests.running_var, without.running_var)
+
+
+def test_in_evaluation_mode_there_are_no_hosts() -> None:
+    x = torch.randn(HOSTS + GUESTS, CHANNELS, SIDE, SIDE, dtype=torch.float64)
+    assert torch.equal(made(HOSTS).eval()(x), made(None).eval()(x))
+
+
+def test_larger_weights_change_nothing_for_guests_either() -> None:
+    """What evaluation mode lacks: a loss on guests alone has no gradient along the weights before a batch norm."""
+    torch.manual_seed(0)
+    conv, norm = nn.Conv2d(3, CHANNELS, 3, bias=False).double(), made(HOSTS)
+    norm.eps = 1e-12
+    x = torch.randn(HOSTS + GUESTS, 3, 6, 6, dtype=torch.float64)
+
+    def along(training: bool) -> float:
+        norm.train(training)
+        norm.hosts = HOSTS
+        loss = norm(conv(x))[HOSTS:].square().sum()
+        (g,) = torch.autograd.grad(loss, conv.weight)
+        return float(((g * conv.weight).sum().abs() / (g.norm() * conv.weight.norm())).detach())
+
+    assert along(training=True) < 1e-8
+    assert along(training=False) > 0.1
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_a_network_gives_the_same_with_company(training: bool) -> None:
+    torch.manual_seed(0)
+    net = Network("resnet10", "proxy", (4,)).double().train(training)
+    x, v = torch.randn(2, 6, 3, 8, 8, dtype=torch.float64)
+    maps = net.lower.eval()(torch.randn(5, 3, 8, 8, dtype=torch.float64)).detach()
+    net.lower.train(training)
+    before = {name: values.clone() for name, values in net.state_dict().items()}
+    alone, all_maps = net.features(x), net.maps(x)
+    stored = dict(net.state_dict())
+    company = Company(images=v, maps=maps)
+    for result in (lambda: [net.features(x)], lambda: net.maps(x)):
+        net.load_state_dict(before)
+        with net.joined_by(company):
+            found = result()
+        assert company.features is not None
+        assert company.features.shape == (len(maps) + len(v), 64)
+        for mine, theirs in zip(found, [alone] if len(found) == 1 else all_maps, strict=True):
+            torch.testing.assert_close(mine, theirs)
+    if not training:
+        torch.testing.assert_close(company.features, torch.cat([net.upper(maps), net.features(v)]))
+    assert stored.keys() == before.keys()
+    again = net.features(v)  # company passes once
+    torch.testing.assert_close(again, net.features(v))
