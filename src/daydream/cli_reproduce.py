@@ -1,4 +1,4 @@
-"""The command `reproduce`: a table or figure of the paper as a grid of runs. Heavy imports wait until it runs."""
+"""The command `reproduce`: a table or figure as a grid of runs. Heavy imports wait until it runs."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daydream.reproduce.plan import Plan
     from daydream.reproduce.runner import Tally
 
-GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features or standin"
+GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features, standin or parts"
 
 
 class ScaleName(StrEnum):
@@ -115,7 +115,7 @@ def reproduce(
     if engine is EngineName.ray:
         ray_engine.require_installed()
     require(1 <= orders <= 3, f"--orders {orders} must be 1, 2 or 3: the paper has three class orders")
-    require(not classes or grid == "features", "--class chooses what `features` draws; the other grids draw nothing")
+    require(not classes or grid == "features", "--class chooses what `features` draws; the other grids draw no class")
     require(grid != "standin" or not unlabeled, "--unlabeled: the pile of `standin` is what --root leaves unlabelled")
     require(grid != "features" or not source, "--from: `features` is drawn from a run's folder: give it as --out")
     folder = out or Path("runs") / "reproduce" / scale.value
@@ -126,8 +126,12 @@ def reproduce(
     shown = chosen if no_run else every
     plan = make_plan(grid, shown, chosen, choices.scale.orders[:orders], folder, found)
     screen = console(stderr=as_json or form is Format.md)
+    if grid == "parts":
+        from daydream.look import check_picture
+
+        check_picture(Path("parts.png"))
     if no_run:
-        show_table(document(plan, choices.scale, {}), screen, form, as_json)
+        show_table({**document(plan, choices.scale, {}), **draw_parts(plan)}, screen, form, as_json)
         return
     if any(job.result is None for job in plan.chosen):
         check_pile(choices, chosen)
@@ -289,10 +293,10 @@ def show_results(
     form: Format,
     as_json: bool,
 ) -> None:
-    """Print ours beside the paper's, and draw the features where they are what was asked for."""
+    """Print ours beside the paper's, and draw what a grid has a picture of."""
     from daydream.reproduce.runner import write_results
 
-    found: dict[str, Any] = write_results(plan, choices.scale, tally)
+    found: dict[str, Any] = {**write_results(plan, choices.scale, tally), **draw_parts(plan)}
     drawn = draw_features(plan, classes) if plan.grid == "features" and not tally.failures else None
     show_table({**found, "features": drawn} if drawn else found, screen, form, as_json)
     if as_json:
@@ -306,15 +310,18 @@ def show_results(
 
 
 def show_table(found: dict[str, Any], screen: Console, form: Format, as_json: bool) -> None:
-    """Print a grid as data or as a table."""
+    """Print a grid as data or as a table, and where its picture is."""
     from daydream.reproduce.results import markdown_table, text_table
 
     if as_json:
         sys.stdout.write(json.dumps(found) + "\n")
-    elif form is Format.md:
+        return
+    if form is Format.md:
         sys.stdout.write(markdown_table(found))
     else:
         screen.print(text_table(found), highlight=False)
+    if "picture" in found:
+        screen.print(f"picture: {found['picture']}", highlight=False, soft_wrap=True)
 
 
 def draw_features(plan: "Plan", classes: list[str]) -> dict[str, Any]:
@@ -322,3 +329,11 @@ def draw_features(plan: "Plan", classes: list[str]) -> dict[str, Any]:
     from daydream.look import look_at
 
     return look_at(Path(plan.chosen[0].folder), classes, None, plan.out / plan.grid / "features.png")
+
+
+def draw_parts(plan: "Plan") -> dict[str, str]:
+    """Draw what is finished of the grid `parts`; return where."""
+    from daydream.reproduce.picture import draw
+
+    picture = plan.out / plan.grid / "parts.png"
+    return {"picture": str(picture)} if plan.grid == "parts" and draw(plan, picture) else {}

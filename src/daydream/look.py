@@ -65,7 +65,7 @@ def look_at(path: Path, names: Sequence[str], task: int | None, picture: Path) -
 def check_picture(picture: Path) -> None:
     """Refuse a picture that could not be written, before anything is computed for it."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("`daydream look` needs the package matplotlib: pip install 'daydream[plots]'")
+        raise UserError("a picture needs the package matplotlib: pip install 'daydream[plots]'")
     if picture.suffix.lower() != ".png":
         raise UserError(f"--out {picture} must end in .png: that is what is written")
     if not picture.parent.is_dir():

@@ -121,6 +121,34 @@ def test_features_draws_the_picture(capsys: pytest.CaptureFixture[str], tmp_path
     assert (tmp_path / "features" / "features.png").stat().st_size > 1000
 
 
+def test_parts_draw_what_is_finished(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    two = ["parts", "--scale", "smoke", "--cells", "replay,replay+blend"]
+    code, out, err = call(capsys, *two, "--out", str(tmp_path / "here"), "--json", "--quiet")
+    assert code == 0, err
+    picture = tmp_path / "here" / "parts" / "parts.png"
+    found = json.loads(out)
+    assert found["picture"] == str(picture)
+    assert [cell["state"] for cell in found["cells"]] == ["done", "done", *["not run"] * 15]
+    there = ["--out", str(tmp_path / "there"), "--from", str(tmp_path / "here"), "--no-run", "--format", "md"]
+    code, out, err = call(capsys, *two, *there)
+    assert code == 0, err
+    assert out.count("| done |") == 2
+    assert err == f"picture: {tmp_path / 'there' / 'parts' / 'parts.png'}\n"
+    assert (tmp_path / "there" / "parts" / "parts.png").read_bytes()[:4] == b"\x89PNG"
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["parts"]
+
+
+def test_parts_that_could_not_be_drawn_are_not_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, out, err = call(capsys, "parts", "--scale", "smoke", "--out", str(tmp_path / "grid"))
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert "pip install 'daydream[plots]'" in err
+    assert not (tmp_path / "grid").exists()
+
+
 def test_a_failing_cell_is_reported_and_the_exit_code_is_1(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,5 +104,26 @@ def test_a_stand_in_is_called_one_and_has_no_difference(tmp_path: Path) -> None:
     assert line.startswith("tiny-imagenet, classes 0:100 labelled and the others the pile, 50 base classes and 5 steps")
 
 
+def test_parts_show_both_accuracies_beside_their_method(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "parts", LIKE_THE_PAPER, orders=3)
+    finish(plan, "replay", result(64.0, 62.0), result(60.0, 58.0))
+    finish(plan, "replay+blend", result(66.0, 61.5), result(63.0, 58.5), result(90.0, 90.0))
+    found = document(plan, LIKE_THE_PAPER, {})
+    blended = next(cell for cell in found["cells"] if cell["name"] == "replay+blend")["averages"]["nme"]
+    assert (blended["mean"], blended["deviation"]) == (73.0, round(statistics.stdev([66.0, 63.0, 90.0]), 4))
+    assert (blended["difference_mean"], blended["difference_deviation"]) == (
+        2.5,
+        round(statistics.stdev([2.0, 3.0]), 4),
+    )
+    page = markdown_table(found)
+    assert "| cell | row | NME | difference | CNN | difference | state |" in page
+    assert "| replay | replay | 62.00 ± 2.83 | – | 60.00 ± 2.83 | – | 2 of 3 orders |" in page
+    assert (
+        "| replay+blend | replay + blend | 73.00 ± 14.80 | +2.50 ± 0.71 | 70.00 ± 17.39 | +0.00 ± 0.71 | done |" in page
+    )
+    assert "| dream | dream | – | – | – | – | not run |" in page
+    assert "over the class orders both were run with" in " ".join(shown(found).split())
+
+
 def test_clock() -> None:
     assert [clock(s) for s in (5.4, 89, 600, 20_000)] == ["5 s", "89 s", "10 min", "5.6 h"]

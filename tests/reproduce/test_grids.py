@@ -7,6 +7,7 @@ import pytest
 from daydream.config import make_config
 from daydream.errors import UserError
 from daydream.methods import METHODS
+from daydream.methods.replay import Dream
 from daydream.reproduce import grids
 from daydream.settings import changed
 
@@ -88,6 +89,48 @@ def test_the_stand_in_is_100_classes_of_tiny_imagenet_with_the_others_as_its_pil
         assert cell.paper is None
     small = [cell.values["run"]["data"] for cell in grids.build("standin", SMOKE) if cell.values]
     assert small == ["shapes"] * 3
+
+
+def parts_against_their_method() -> dict[str, list[str]]:
+    """Return the settings in which each variant of the grid `parts` differs from its method."""
+    cells = {cell.name: make_config(**cell.values).to_json() for cell in grids.build("parts", FULL) if cell.values}
+    variants = [cell for cell in grids.build("parts", FULL) if cell.beside]
+    return {cell.name: changed(cells[cell.beside], cells[cell.name]) for cell in variants}
+
+
+def test_a_part_is_added_or_taken_and_nothing_else_changes() -> None:
+    blend, rotations = ["parts.blend"], ["parts.rotations"]
+    assert {name: sorted(found) for name, found in parts_against_their_method().items()} == {
+        "replay+blend": blend,
+        "replay+rotations": rotations,
+        "replay+rotations+blend": blend + rotations,
+        "imagine+blend": blend,
+        "imagine+rotations": rotations,
+        "dream-blend": blend,
+        "dream-rotations": rotations,
+        "dream-counterparts": ["imagination.imagined_weight"],
+        "dream-pile-distillation": ["imagination.pile_distillation"],
+        "dream-generators": ["imagination.counterparts"],
+        "ucir+rotations+blend": blend + rotations,
+        "podnet+rotations+blend": blend + rotations,
+    }
+
+
+def test_parts_follow_a_retuned_dream(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = {"blend": "counts", "blend_statistics": "measure", "rotations": "all", "rotation_views": "one"}
+    monkeypatch.setattr(Dream, "defaults", tuned)
+    built = grids.build("parts", FULL)
+    cells = {cell.name: make_config(**cell.values).to_json()["parts"] for cell in built if cell.values}
+    assert cells["ucir+rotations+blend"] == cells["dream"] == {**cells["replay"], **tuned}
+    assert (cells["imagine+blend"]["blend"], cells["imagine+blend"]["blend_statistics"]) == ("counts", "measure")
+    assert cells["dream-blend"] == cells["replay+rotations"]
+    assert cells["dream-rotations"] == cells["replay+blend"]
+
+
+def test_the_methods_of_parts_are_runs_of_table1() -> None:
+    ours = {cell.name: cell.values for cell in grids.build("parts", FULL)}
+    printed = {cell.name: cell.values for cell in grids.build("table1", FULL)}
+    assert all(ours[name] == printed[f"{name}-10-2000"] for name in ("imagine", "ucir", "podnet"))
 
 
 def test_selection() -> None:

@@ -29,6 +29,12 @@ def test_jobs_of_another_recipe_do_not_wait(tmp_path: Path) -> None:
     assert [(e.job.values["run"]["method"], e.job.values["run"]["memory"]) for e in then] == [("imagine", 12)]
 
 
+def test_parts_train_a_base_task_with_rotations_and_one_without(tmp_path: Path) -> None:
+    first, then = tiny_plan(tmp_path, "parts", "replay*", "dream*").waves
+    assert [entry.job.name.partition(",")[0] for entry in first] == ["replay", "replay+rotations"]
+    assert len(then) == 8
+
+
 def test_equal_settings_are_one_run_whichever_grid_asks(tmp_path: Path) -> None:
     [table] = tiny_plan(tmp_path, "table1", "imagine-10-2000").chosen
     full = tiny_plan(tmp_path, "ablation", "sc-sdc-cyc").chosen[0]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TRIALS = "trials.json"
 STEPS = 5  # in an epoch of a trial
-SHAPING = ("counterparts", "generator_depth", "generator_width", "generator_losses")
+SHAPING = ("counterparts", "generator_depth", "generator_width", "generator_losses", "pile_distillation")
 """Settings of imagination that a step's time depends on."""
 
 
@@ -101,13 +101,15 @@ def estimate(plan: Plan, announce: Callable[[str], None], switch: "StopSwitch | 
 
 
 def kind_of(values: Values) -> str:
-    """Name what a step's time depends on: the machine, the data, the network, the method and its generators."""
+    """Name what a step's time depends on: the machine, the data, the network, the method, its generators and parts."""
     from daydream.engine import Hardware
 
-    run = make_config(**values).run
+    config = make_config(**values)
+    run, parts = config.run, config.parts
     hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture)
     generators = [f"{key} {value}" for key, value in values.get("imagination", {}).items() if key in SHAPING]
-    return ", ".join([f"{run.method} on {run.data}", run.backbone, hardware.describe(), *generators])
+    turned = [f"rotations {parts.rotations} ({parts.rotation_views})"] if parts and "rotations" in parts.wanted else []
+    return ", ".join([f"{run.method} on {run.data}", run.backbone, hardware.describe(), *generators, *turned])
 
 
 def try_out(values: Values, switch: "StopSwitch | None" = None) -> Trial:

@@ -1,4 +1,4 @@
-"""The grids: which runs a table or figure of the paper is made of, at the paper's scale or in miniature.
+"""The grids: which runs a table or figure is made of, the paper's or our own, at the paper's scale or in miniature.
 
 Every run keeps its memory by the rule `total`, as the paper's own do (40 exemplars per class at 50 classes, 20 at 100);
 numbers the paper quotes for other methods may belong to another rule, which each of its cells names.
@@ -60,7 +60,7 @@ SMOKE = Scale(
     orders=("natural", "seed:1", "seed:2"),
     exemplars=0.1,
     tasks=dict.fromkeys(
-        ("table1", "ablation", "piles", "counterparts", "depth", "tradeoffs", "features", "standin"), 3
+        ("table1", "ablation", "piles", "counterparts", "depth", "tradeoffs", "features", "standin", "parts"), 3
     ),
     comparable=False,
 )
@@ -93,6 +93,8 @@ class Cell:
     mark: str = ""
     budget: str = "total"
     """The memory rule behind the paper's number."""
+    beside: str = ""
+    """The cell of which this one is a variant, where a grid compares its own cells."""
     values: Values | None
     """The run's settings but for the class order; None where the method is not implemented."""
 
@@ -152,6 +154,7 @@ def values(
     recipe = {key: value for key, value in scale.method.items() if key in known}
     whole: Values = {"run": run, "data": {**scale.data, **sections.get("data", {})}}
     whole["method"] = {**recipe, **sections.get("method", {})}
+    whole["parts"] = sections.get("parts", {})
     if kind.replays:
         imagines = bool(kind.imagines)
         whole["imagination"] = {**scale.imagination, **sections.get("imagination", {})} if imagines else {}
@@ -298,6 +301,44 @@ def standin(choices: Choices, tasks: int | None) -> list[Cell]:
     ]
 
 
+def parts(choices: Choices, tasks: int | None) -> list[Cell]:
+    """What each part of `dream` gives: added to methods without it, as `dream` sets it, and taken from `dream`."""
+    from daydream.components.parts import PartsSettings
+    from daydream.methods.replay import Dream
+
+    # All settings of a part come and go together.
+    blend = {key: value for key, value in Dream.defaults.items() if key.startswith("blend")}
+    rotations = {key: value for key, value in Dream.defaults.items() if key.startswith("rotation")}
+    off = PartsSettings()
+    changes: dict[str, tuple[str, dict[str, Values]]] = {
+        "": ("", {}),
+        "+blend": ("+ blend", {"parts": blend}),
+        "+rotations": ("+ rotations", {"parts": rotations}),
+        "+rotations+blend": ("+ rotations + blend", {"parts": {**rotations, **blend}}),
+        "-blend": ("without blending", {"parts": {key: getattr(off, key) for key in blend}}),
+        "-rotations": ("without rotations", {"parts": {key: getattr(off, key) for key in rotations}}),
+        "-counterparts": ("without counterparts", {"imagination": {"imagined_weight": 0.0}}),
+        "-pile-distillation": ("without pile distillation", {"imagination": {"pile_distillation": 0.0}}),
+        "-generators": ("without generators", {"imagination": {"counterparts": 0}}),
+    }
+    carried = {
+        "replay": ["", "+blend", "+rotations", "+rotations+blend"],
+        "imagine": ["", "+blend", "+rotations"],
+        "dream": ["", *(change for change in changes if change.startswith("-"))],
+        "ucir": ["", "+rotations+blend"],
+        "podnet": ["", "+rotations+blend"],
+    }
+    found = []
+    for method, variants in carried.items():
+        settings = {"configuration": "nme"} if method == "podnet" else {}  # as in Table 1 at 10 steps
+        for change in variants:
+            words, sections = changes[change]
+            run = values(choices, tasks, method, sections={"method": settings, **sections})
+            beside, row = method if change else "", f"{method} {words}".rstrip()
+            found.append(Cell(name=method + change, row=row, method=method, beside=beside, values=run))
+    return found
+
+
 GRIDS: dict[str, Callable[[Choices, int | None], list[Cell]]] = {
     "table1": table1,
     "ablation": ablation,
@@ -307,8 +348,12 @@ GRIDS: dict[str, Callable[[Choices, int | None], list[Cell]]] = {
     "tradeoffs": tradeoffs,
     "features": features,
     "standin": standin,
+    "parts": parts,
 }
+OWN = frozenset({"parts"})
+"""Grids that compare their own cells with each other, by both accuracies, and none with the paper's."""
 REMARKS = {
     "standin": "a stand-in for ImageNet-Subset and not it: the paper has no number to compare with",
+    "parts": "our own table, not one of the paper's",
 }
 """What must be said of a grid wherever it is shown."""

@@ -1,4 +1,4 @@
-"""A grid's results: ours over the class orders run, beside the paper's, as data and as tables."""
+"""A grid's results: ours over the class orders run, beside the paper's or each other, as data and as tables."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from daydream.config import environment
 from daydream.reproduce import paper
-from daydream.reproduce.grids import REMARKS, Cell, Scale
+from daydream.reproduce.grids import OWN, REMARKS, Cell, Scale
 from daydream.reproduce.jobs import Job, Outcome
 from daydream.reproduce.plan import Plan
 
@@ -35,8 +35,11 @@ def summarize(results: Sequence[Mapping[str, Any]]) -> Ours | None:
         return None
     kind = results[0]["reports"]
     found = [result[f"average_{kind}"] for result in results]
-    spread = statistics.stdev(found) if len(found) > 1 else None
-    return Ours(kind, statistics.mean(found), spread, len(found))
+    return Ours(kind, *_spread(found), len(found))
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float | None]:
+    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
 def document(plan: Plan, scale: Scale, failures: Mapping[str, Outcome]) -> dict[str, Any]:
@@ -46,14 +49,15 @@ def document(plan: Plan, scale: Scale, failures: Mapping[str, Outcome]) -> dict[
         "scale": scale.name,
         "orders": list(plan.orders),
         "protocol": protocol(plan, scale),
-        "cells": [_cell(cell, plan.jobs[cell.name], plan.out, scale, failures) for cell in plan.cells],
+        "cells": [_cell(cell, plan, scale, failures) for cell in plan.cells],
         "statements": list(paper.statements(plan.grid)),
         "environment": environment(),
     }
 
 
-def _cell(cell: Cell, jobs: Sequence[Job], out: Path, scale: Scale, failures: Mapping[str, Outcome]) -> dict[str, Any]:
-    runs = [_run(job, out, failures.get(job.folder)) for job in jobs]
+def _cell(cell: Cell, plan: Plan, scale: Scale, failures: Mapping[str, Outcome]) -> dict[str, Any]:
+    jobs = plan.jobs[cell.name]
+    runs = [_run(job, plan.out, failures.get(job.folder)) for job in jobs]
     ours = summarize([job.result for job in jobs if job.result is not None])
     whole = ours is not None and not any(job.values["run"]["tasks"] for job in jobs)
     comparable = scale.comparable and whole and cell.paper is not None
@@ -67,6 +71,8 @@ def _cell(cell: Cell, jobs: Sequence[Job], out: Path, scale: Scale, failures: Ma
         "mean": ours and round(ours.mean, 4),
         "deviation": None if ours is None or ours.deviation is None else round(ours.deviation, 4),
         "orders": ours.orders if ours else 0,
+        "averages": _averages(jobs, plan.jobs.get(cell.beside, [])),
+        "beside": cell.beside,
         "paper": cell.paper,
         "paper_mark": cell.mark,
         "paper_budget": cell.budget,
@@ -74,6 +80,29 @@ def _cell(cell: Cell, jobs: Sequence[Job], out: Path, scale: Scale, failures: Ma
         "state": _state(jobs, ours, runs),
         "runs": runs,
     }
+
+
+def _averages(jobs: Sequence[Job], beside: Sequence[Job]) -> dict[str, dict[str, float | None]]:
+    """Return the average of either accuracy, and its difference to the cell beside over the orders both were run with.
+
+    Differences are taken order by order: what an order does to both is not in their deviation.
+    """
+    found = {}
+    for kind in ("nme", "cnn"):
+        ours, theirs = _by_order(jobs, kind), _by_order(beside, kind)
+        gains = [value - theirs[order] for order, value in ours.items() if order in theirs]
+        rows = {"": list(ours.values()), "difference_": gains}
+        found[kind] = {
+            f"{key}{name}": None if value is None else round(value, 4)
+            for key, values in rows.items()
+            for name, value in zip(("mean", "deviation"), _spread(values) if values else (None, None), strict=True)
+        }
+    return found
+
+
+def _by_order(jobs: Sequence[Job], kind: str) -> dict[str, float]:
+    averages = ((job.values["run"]["order"], (job.result or {}).get(f"average_{kind}")) for job in jobs)
+    return {order: value for order, value in averages if value is not None}
 
 
 def _run(job: Job, out: Path, failure: Outcome | None) -> dict[str, Any]:
@@ -145,18 +174,19 @@ def _title(found: Mapping[str, Any]) -> str:
 def _lines(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of the table: steps and memory only where they vary."""
     cells = found["cells"]
+    if found["grid"] in OWN:
+        return _own_lines(cells)
     varying = [key for key in ("steps", "memory") if len({cell[key] for cell in cells}) > 1]
     heads = ["cell", "row", *varying, "accuracy", "ours", "the paper", "difference", "state"]
     rows = []
     for cell in cells:
-        spread = "" if cell["deviation"] is None else f" ± {cell['deviation']:.2f}"
         rows.append(
             [
                 cell["name"],
                 cell["row"],
                 *("–" if cell[key] is None else f"{cell[key]:,}" for key in varying),
                 (cell["accuracy"] or "–").upper(),
-                "–" if cell["mean"] is None else f"{cell['mean']:.2f}{spread}",
+                _with_deviation(cell["mean"], cell["deviation"]),
                 "–" if cell["paper"] is None else f"{cell['paper']:.2f}{cell['paper_mark']}",
                 "–" if cell["difference"] is None else f"{cell['difference']:+.2f}",
                 cell["state"],
@@ -165,9 +195,33 @@ def _lines(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return heads, rows
 
 
+def _own_lines(cells: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the rows of a table of our own: both accuracies, and what sets a variant apart."""
+    heads = ["cell", "row", "NME", "difference", "CNN", "difference", "state"]
+    rows = []
+    for cell in cells:
+        numbers = []
+        for kind in ("nme", "cnn"):
+            found = cell["averages"][kind]
+            numbers.append(_with_deviation(found["mean"], found["deviation"]))
+            numbers.append(_with_deviation(found["difference_mean"], found["difference_deviation"], "+"))
+        rows.append([cell["name"], cell["row"], *numbers, cell["state"]])
+    return heads, rows
+
+
+def _with_deviation(mean: float | None, deviation: float | None, sign: str = "") -> str:
+    if mean is None:
+        return "–"
+    return f"{mean:{sign}.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
 def _remarks(found: Mapping[str, Any]) -> list[str]:
     """Return what a reader must know beside the numbers."""
     lines = [f"the paper: {statement}" for statement in found["statements"]]
+    if found["grid"] in OWN:
+        lines.append(
+            "a difference is to the row with the method's name alone, over the class orders both were run with"
+        )
     others = sorted({cell["row"] for cell in found["cells"] if cell["paper_budget"] == "per_class"})
     if others:
         lines.append(f"the paper's numbers of {', '.join(others)} belong to runs with 20 exemplars per class")
