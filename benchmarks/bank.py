@@ -4,8 +4,9 @@
 
 Forward, and forward with backward, in train mode; maps of 64 channels and 8 x 8 pixels, as ResNet-32 has them at the
 cut. float32 on a CPU; on a GPU bf16, as it is and captured as a CUDA graph. An update of the generators has 20 samples
-of a class; a class of a batch of exemplars has about 2. GFLOP/s are of the bank's convolutions: where the loop keeps a
-device busy, the bank cannot be faster than the loop, whatever its form.
+of a class; a class of a batch of exemplars has about 2. "alone" are the bank's convolutions with nothing between them.
+GFLOP/s are of the bank's convolutions: where the loop keeps a device busy, the bank cannot be faster than the loop,
+whatever its form.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from timing import arguments, captured, cells, seconds, show
 from torch import Tensor, nn
 
 from daydream.engine.hardware import Hardware
-from daydream.nets.generators import GeneratorBank
+from daydream.nets.generators import ClassConv, GeneratorBank, side_by_side
 from daydream.nets.resnet import to_channels_last
 
 CHANNELS, SIDE = 64, 8
@@ -49,6 +50,8 @@ def ways(hardware: Hardware) -> list[tuple[str, Callable[[Callable[[], object]],
 def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: int) -> list[Sequence[str]]:
     device = hardware.device
     bank = GeneratorBank(classes, CHANNELS, 2, 0 if width == 2 * CHANNELS else width).to(device).train()
+    if hardware.kernels:
+        bank.use_kernels()
     alone = [generator(width).to(device).train() for _ in range(classes)]
     for each in alone:
         to_channels_last(each)
@@ -59,6 +62,12 @@ def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: 
         both = torch.cat([m, u], dim=2)
         return torch.stack([each(both[c]) for c, each in enumerate(alone)])
 
+    def convolutions() -> Tensor:
+        x = side_by_side(m, u, channels_last=device.type == "cuda")
+        for conv in bank.modules():
+            x = conv(x, None) if isinstance(conv, ClassConv) else x
+        return x
+
     def forward(call: Callable[[], Tensor]) -> Tensor:
         with hardware.autocast():
             return call()
@@ -66,7 +75,7 @@ def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: 
     found: list[Sequence[str]] = []
     for (way, run), back in itertools.product(ways(hardware), (False, True)):
         times = []
-        for call in (one_by_one, lambda: bank(m, u)):
+        for call in (one_by_one, lambda: bank(m, u), convolutions):
 
             def work(call: Callable[[], Tensor] = call, back: bool = back) -> None:
                 made = forward(call)
@@ -74,11 +83,12 @@ def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: 
                     made.float().square().mean().backward()
 
             times.append(seconds(run(work), device.type, repeat))
-        loop, ours = map(statistics.median, times)
+        loop, ours, floor = map(statistics.median, times)
         rate = 2 * (3 if back else 1) * weights * samples * SIDE**2 / ours / 1e9
         what = "forward + backward" if back else "forward"
         shape = [str(classes), str(samples), str(width), what, way]
-        found.append([*shape, *cells(times[0])[:2], *cells(times[1])[:2], f"{rate:,.0f}", f"{loop / ours:.1f} x"])
+        pair = [*cells(times[0])[:2], *cells(times[1])[:2]]
+        found.append([*shape, *pair, f"{1000 * floor:.2f}", f"{rate:,.0f}", f"{loop / ours:.1f} x"])
     return found
 
 
@@ -88,12 +98,13 @@ def main() -> None:
     parser.add_argument("--samples", type=int, nargs="+", default=[20], help="of a class")
     parser.add_argument("--width", type=int, nargs="+", default=[128], help="channels inside a generator")
     given = parser.parse_args()
-    hardware = Hardware.choose(given.device, "auto", False, None)
+    hardware = Hardware.choose(given.device, "auto", None, None)
     hardware.set_up()
     rows: list[Sequence[str]] = []
     for width, samples, classes in itertools.product(given.width, given.samples, given.classes):
         rows += rows_of(classes, samples, width, hardware, given.repeat)
-    heads = ["classes", "samples", "width", "what", "way", "loop ms", "spread", "bank ms", "spread", "GFLOP/s", "gain"]
+    shape = ["classes", "samples", "width", "what", "way"]
+    heads = [*shape, "loop ms", "spread", "bank ms", "spread", "alone ms", "GFLOP/s", "gain"]
     show("generators as a bank, and one by one", given.device, heads, rows)
 
 

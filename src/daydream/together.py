@@ -15,8 +15,9 @@ from typing import Any
 from daydream.config import Config, check_unchanged
 from daydream.engine import Lockstep, Training
 from daydream.errors import UserError
-from daydream.experiment import DEFAULT_ORDERS, Course, Experiment, Progress
+from daydream.experiment import DEFAULT_ORDERS, Experiment
 from daydream.runs import RunFolder
+from daydream.session import Course, Progress
 from daydream.settings import require
 
 PAPER_ORDERS = {"cifar100": ("icarl", "paper-2", "paper-3")}

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from daydream.engine.distributed import together
-from daydream.nets import norm
 
 
 class SharedNorm(TorchFunctionMode):
@@ -25,8 +24,8 @@ class SharedNorm(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.batch_norm:
             return batch_norm(self.share, *args, **(kwargs or {}))
-        if func is norm.moments:
-            return moments(self.share, *args)
+        if func is torch.var_mean:  # of the batch's own images, for its guests
+            return moments(self.share, args[0])[::-1]
         return func(*args, **(kwargs or {}))
 
 

@@ -12,7 +12,8 @@ k channels inside a generator, h x w pixels.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -31,12 +32,18 @@ class ClassConv(nn.Module):
         self.weight = nn.Parameter(spread * torch.randn(classes, channels_out, channels_in, size, size))
         self.ready: tuple[object, Tensor] | None = None
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move or cast, as torch asks for it, and lie in memory as the device then wants it: no pass need turn it."""
+        super()._apply(fn, recurse)
+        self.weight.data = laid(self.weight.data, channels_last=self.weight.is_cuda)
+        return self
+
     def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
         """[N, G * in, h, w] -> [N, G * out, h, w]: group g by the weights of class `which[g]`, or of class g."""
         weight = self.laid_out() if which is None else self.as_gathered(x.dtype)[which]
         flat = weight.flatten(0, 1)
         if flat.is_cuda:
-            flat = flat.contiguous().permute(0, 3, 1, 2)  # out x in x size x size, channels last
+            flat = flat.contiguous().permute(0, 3, 1, 2)  # a copy only of what `extended` laid out as named
         return F.conv2d(x, flat, padding=self.size // 2, groups=len(weight))
 
     def laid_out(self) -> Tensor:
@@ -57,6 +64,11 @@ class ClassConv(nn.Module):
         return self.ready[1]
 
 
+def laid(weight: Tensor, channels_last: bool) -> Tensor:
+    """Return equal weights [C, out, in, size, size] that lie in memory as C x out x size x size x in, or as named."""
+    return weight.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3) if channels_last else weight.contiguous()
+
+
 class ClassNorm(nn.Module):
     """A batch norm per class: over a group's own samples in train mode, by its class's running statistics otherwise."""
 
@@ -69,6 +81,8 @@ class ClassNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(classes, channels))
         self.register_buffer("running_mean", torch.zeros(classes, channels))
         self.register_buffer("running_var", torch.ones(classes, channels))
+        self.kernels = False
+        """Whether passes under autocast run by our own kernels (`norm_kernels.py`), which need a GPU."""
 
     def forward(self, x: Tensor, which: Tensor | None, track: bool = True) -> Tensor:
         """[N, G * k, h, w] -> the same shape. In train mode the groups are all classes of the bank, in order.
@@ -83,6 +97,25 @@ class ClassNorm(nn.Module):
         mean, var, weight, bias = ((row if which is None else row[which]).flatten() for row in rows)
         return F.batch_norm(x, mean, var, weight, bias, False)
 
+    def rectified(self, x: Tensor, side: Tensor | None, which: Tensor | None, track: bool) -> Tensor:
+        """Return relu(norm(x)), or relu(norm(x) + side)."""
+        if (
+            self.kernels
+            and torch.is_autocast_enabled(x.device.type)
+            and (self.training or not self.trained_on(x, side))
+        ):
+            from daydream.nets import norm_kernels  # needs triton
+
+            norm = norm_kernels.Norm(self.running_mean, self.running_var, self.weight, self.bias)
+            return norm_kernels.rectified(x, side, norm, which, self.training, track)
+        y = self(x, which, track)
+        return F.relu(y if side is None else y + side)
+
+    def trained_on(self, *maps: Tensor | None) -> bool:
+        """Say whether a pass of maps will be followed by one back."""
+        tensors = (*maps, self.weight, self.bias)
+        return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
 
 class ClassBlock(nn.Module):
     """A residual block per class: two 3x3 convolutions, a sum, a ReLU (as the released code's)."""
@@ -93,8 +126,8 @@ class ClassBlock(nn.Module):
         self.conv2, self.norm2 = ClassConv(classes, width, width, 3), ClassNorm(classes, width)
 
     def forward(self, x: Tensor, which: Tensor | None, track: bool = True) -> Tensor:
-        y = F.relu(self.norm1(self.conv1(x, which), which, track))
-        return F.relu(self.norm2(self.conv2(y, which), which, track) + x)
+        y = self.norm1.rectified(self.conv1(x, which), None, which, track)
+        return self.norm2.rectified(self.conv2(y, which), x, which, track)
 
 
 class GeneratorBank(nn.Module):
@@ -118,6 +151,12 @@ class GeneratorBank(nn.Module):
     def config(self) -> dict[str, Any]:
         return dict(zip(("classes", "channels", "depth", "width", "skip"), self.shape, strict=True))
 
+    def use_kernels(self) -> None:
+        """Run batch norms by our own kernels from now on, in passes under autocast."""
+        for module in self.modules():
+            if isinstance(module, ClassNorm):
+                module.kernels = True
+
     def forward(self, exemplar: Tensor, unlabelled: Tensor, which: Tensor | None = None, track: bool = True) -> Tensor:
         """Mix maps [G, N, c, h, w] of exemplars and unlabelled images into counterparts [G, N, c, h, w].
 
@@ -125,10 +164,7 @@ class GeneratorBank(nn.Module):
         running statistics of batch norm are left alone in train mode.
         """
         groups, samples, _, height, width = exemplar.shape
-        both = torch.cat([exemplar, unlabelled], dim=2)
-        x = both.transpose(0, 1).reshape(samples, -1, height, width)
-        if x.is_cuda:  # a CPU gathers and convolves faster with channels first
-            x = x.contiguous(memory_format=torch.channels_last)
+        x = side_by_side(exemplar, unlabelled, channels_last=exemplar.is_cuda)
         if self.reduce is not None:
             x = self.reduce(x, which)
         for block in self.blocks:
@@ -145,3 +181,16 @@ class GeneratorBank(nn.Module):
         mine, theirs = self.state_dict(), more.state_dict()
         whole.load_state_dict({name: torch.cat([mine[name], theirs[name]]) for name in mine}, assign=True)
         return whole.eval().requires_grad_(False)
+
+
+def side_by_side(exemplar: Tensor, unlabelled: Tensor, channels_last: bool) -> Tensor:
+    """Return two maps [G, N, c, h, w] as one [N, G * 2c, h, w]: each group's channels of the one, then of the other.
+
+    They come channels last in one copy, in autocast's type; a CPU gathers and convolves faster with channels first.
+    """
+    if not channels_last:
+        return torch.cat([exemplar, unlabelled], dim=2).transpose(0, 1).flatten(1, 2)
+    kind = exemplar.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else exemplar.dtype
+    turned = [maps.to(dtype).permute(1, 3, 4, 0, 2) for maps in (exemplar, unlabelled)]
+    return torch.cat(turned, dim=4).flatten(3).permute(0, 3, 1, 2)

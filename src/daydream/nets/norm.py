@@ -9,7 +9,6 @@ Shapes: x [B + guests, C, ...]; statistics [C].
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function_unary
 
 
 class Norm(nn.BatchNorm2d):
@@ -32,17 +31,9 @@ def hosted(norm: nn.BatchNorm2d, x: Tensor, hosts: int) -> Tensor:
     momentum = norm.momentum
     assert momentum is not None
     y = F.batch_norm(real, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, momentum, norm.eps)
-    mean, var = moments(real)
+    # Where processes share a batch, engine/shared_norm.py answers both this and batch_norm for the whole of it.
+    var, mean = torch.var_mean(real.float(), [0, *range(2, x.ndim)], correction=0)
     wide = (1, -1, *(1 for _ in x.shape[2:]))
     scale = norm.weight * (var + norm.eps).rsqrt()
     z = guests * scale.view(wide) + (norm.bias - mean * scale).view(wide)
     return torch.cat([y, z.to(y.dtype)])
-
-
-def moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and variance [C] over samples and pixels; a torch function mode may answer in our place."""
-    if has_torch_function_unary(x):
-        answer: tuple[Tensor, Tensor] = handle_torch_function(moments, (x,), x)
-        return answer
-    var, mean = torch.var_mean(x.float(), [0, *range(2, x.ndim)], correction=0)
-    return mean, var
