@@ -107,8 +107,10 @@ class Session:
         self.task, stages = task, self.experiment.stages(task)
         self.stage = stages[-1]  # a resumed run may have nothing left of a task but its evaluation
         self.progress.task_begins(task, stages)
+        shared = [place for place, stage in enumerate(stages) if task.is_base and stage.shared_as is not None]
         while self.cursor.stage < len(stages):
-            yield from self.run_stage(stages[self.cursor.stage])
+            ends_base = self.cursor.stage in shared[-1:]
+            yield from self.run_stage(stages[self.cursor.stage], self.cursor.stage in shared, ends_base)
         row, confusion = self.evaluate(task)
         self.run.append({"kind": "task", **row})
         if task.index + 1 == self.experiment.num_tasks:
@@ -120,11 +122,10 @@ class Session:
         self.checkpoint(None)
         self.progress.task_ends(row)
 
-    def run_stage(self, stage: Stage) -> Iterator[Training]:
-        """Run one stage, or take over a base task that another run has trained."""
+    def run_stage(self, stage: Stage, shared: bool, ends_base: bool) -> Iterator[Training]:
+        """Run one stage, or, if it may be shared, take over a base task that another run has trained."""
         self.stage, partial = stage, self.partial
         self.partial = None
-        shared = self.task.is_base and stage.shared_as is not None
         if self.given is not None and shared:
             base.take(self.given, self.state, self.experiment.kinds)
         else:
@@ -134,7 +135,7 @@ class Session:
         if stage.report is not None:
             numbers = dict(stage.report(self.state))
             self.run.append({"kind": "report", "task": self.task.index, "stage": stage.name, **numbers})
-        if shared and self.run.writes:
+        if ends_base and self.run.writes:
             base.write(self.experiment, self.run.path, stage, self.state)
         self.cursor.stage += 1
         self.checkpoint(None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from stages_driven import batch_of, begun, drive, same, snapshot
-from tiny_runs import Watch, tiny_experiment
+from tiny_runs import Watch, tiny_experiment, without_times
 from torch import Tensor
 
 from daydream.components.rotations import draw_turns, every_turn, one_turn
@@ -135,3 +135,46 @@ def test_a_base_task_is_shared_only_with_the_same_rotations(tmp_path: Path) -> N
     tiny_experiment(run=taken, parts={"rotations": "base", "blend": "0.5"}).start(tmp_path / "same", Watch())
     first, second = (RunFolder(tmp_path / name).result for name in ("turned", "same"))
     assert first["last_cnn"] == second["last_cnn"]
+
+
+def test_the_last_epochs_of_the_base_task_can_be_upright() -> None:
+    """Two stages along one schedule, as many epochs in all; the turned classes go between them."""
+    plain = tiny_experiment(base_epochs=5).stages
+    experiment = tiny_experiment(
+        base_epochs=5, parts={"rotations": "base", "rotation_settle": 0.4, "rotation_views": "one"}
+    )
+    task = experiment.stream.task(0)
+    whole, (turned, upright) = plain(task)[0], experiment.stages(task)[:2]
+    assert (turned.name, turned.epochs, upright.name, upright.epochs) == ("train", 3, "settle", 2)
+    factors = [stage.schedule(epoch, stage.epochs) for stage in (turned, upright) for epoch in range(stage.epochs)]
+    assert factors == [whole.schedule(epoch, 5) for epoch in range(5)]
+    state = begun(experiment.fresh_state(), turned)
+    assert network(state).head.sizes == (8,)
+    drive(experiment, state, 0, turned)
+    assert network(state).head.sizes == (2,)
+    before = snapshot(network(state))
+    drive(experiment, state, 0, upright)
+    assert not same(before, snapshot(network(state)))
+
+
+def test_a_settled_base_task_is_shared_whole(tmp_path: Path) -> None:
+    parts = {"rotations": "base", "rotation_settle": 0.5, "rotation_views": "one"}
+    tiny_experiment(run={"tasks": 1}, parts=parts).start(tmp_path / "first", Watch())
+    taken = {"tasks": 1, "base_from": str(tmp_path / "first")}
+    with pytest.raises(UserError, match="settle"):
+        tiny_experiment(run=taken, parts={**parts, "rotation_settle": 0.0}).start(tmp_path / "other", Watch())
+    tiny_experiment(run=taken, parts=parts).start(tmp_path / "second", Watch())
+    first, second = (RunFolder(tmp_path / name).result for name in ("first", "second"))
+    assert without_times(first["tasks"]) == without_times(second["tasks"])
+
+
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [
+        ({"rotations": "base", "rotation_settle": 1.0}, r"--rotation-settle 1\.0 must be at least 0 and below 1"),
+        ({"rotation_settle": 0.2}, "--rotation-settle needs --rotations base or all"),
+    ],
+)
+def test_settling_that_makes_no_sense(parts: dict[str, object], line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        tiny_experiment(parts=parts)

@@ -6,11 +6,12 @@ that trains the network with its batch norm: rotations within averaging within b
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from daydream.components.blending import Blending
 from daydream.components.ema import averaged
-from daydream.components.rotations import rotated
+from daydream.components.rotations import rotated, settled
 from daydream.methods.method import Method
 from daydream.settings import require, setting
 from daydream.stage import Stage
@@ -37,6 +38,9 @@ class PartsSettings:
     rotation_views: Literal["four", "one"] = setting(
         "four", "an image appears in all four rotations (a step costs four times as much) or in a random one"
     )
+    rotation_settle: float = setting(
+        0.0, "share of the base task's epochs, the last ones, that train upright images alone, at a quarter of the cost"
+    )
     ema: float = setting(0.0, "decay of an average of the weights that replaces them after an increment; 0 is none")
 
     def __post_init__(self) -> None:
@@ -47,6 +51,9 @@ class PartsSettings:
             require(number is not None and 0 < number <= 1, f"--blend {share} {wanted}")
         measured = self.blend_statistics == "measure"
         require(not measured or "blend" in self.wanted, "--blend-statistics measure needs --blend with less than 1")
+        settle = self.rotation_settle
+        require(0 <= settle < 1, f"--rotation-settle {settle} must be at least 0 and below 1")
+        require(not settle or self.rotations != "none", "--rotation-settle needs --rotations base or all")
         require(0 <= self.ema < 1, f"--ema {self.ema} must be at least 0 and below 1")
 
     @property
@@ -73,22 +80,25 @@ class Parts:
         if not training:
             return list(stages)
         place = training[-1]
-        return [*stages[:place], self.carried(task, stages[place]), *stages[place + 1 :]]
+        return [*stages[:place], *self.carried(task, stages[place]), *stages[place + 1 :]]
 
     def rotates(self, task: Task) -> bool:
         """Say whether the head has turned classes while the task trains."""
         return self.settings.rotations == "all" or (self.settings.rotations == "base" and task.is_base)
 
-    def carried(self, task: Task, stage: Stage) -> Stage:
-        """Return a training stage with its parts."""
+    def carried(self, task: Task, stage: Stage) -> list[Stage]:
+        """Return a training stage with its parts: in the base task it may become two."""
         settings, wanted = self.settings, self.settings.wanted
         if self.rotates(task):
-            stage = rotated(stage, settings.rotation_views, self.method.setup.seed, task.index)
+            turn = partial(rotated, views=settings.rotation_views, seed=self.method.setup.seed, task=task.index)
+            if task.is_base:
+                return settled(stage, turn, settings.rotation_settle)
+            stage = turn(stage)
         if "ema" in wanted and not task.is_base:
             stage = averaged(stage, settings.ema)
         if "blend" in wanted and not task.is_base:
             stage = self.blending.blended(task, stage)
-        return stage
+        return [stage]
 
 
 def _number(text: str) -> float | None:

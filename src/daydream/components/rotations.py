@@ -5,6 +5,8 @@ turned k quarters, an image of class c has the label c + k n, with n new classes
 the head's last block. They go when the stage ends, so that inference is what it was (the paper's single inference); its
 aggregated inference, over four turns of an image, would cost four passes.
 
+The last epochs of a base task can come without turns (ours): what is dropped then has no say in the features any more.
+
 Each image of a batch appears in all four turns, as in the paper, at four times the cost of a step; or in one drawn at
 random, at no cost, and upright in a quarter of the epochs only. Exemplars stay upright: the turned classes of old tasks
 are gone.
@@ -12,7 +14,7 @@ are gone.
 Shapes: B images of new classes in a batch, n new classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -56,6 +58,22 @@ def rotated(stage: Stage, views: Views, seed: int, task: int) -> Stage:
 
     shared_as = stage.shared_as and {**stage.shared_as, "rotations": views}
     return replace(stage, begin=begin, streams=streams, losses=losses, finish=finish, shared_as=shared_as)
+
+
+def settled(stage: Stage, turn: Callable[[Stage], Stage], share: float) -> list[Stage]:
+    """Return a stage that is turned but for its last epochs, a share of all, as one stage or two."""
+    later = round(share * stage.epochs)
+    first = stage.epochs - later
+    if not later or not first:
+        return [turn(stage)]
+
+    def from_epoch(begun: int) -> Callable[[int, int], float]:
+        return lambda epoch, _: stage.schedule(begun + epoch, stage.epochs)
+
+    turned = turn(replace(stage, epochs=first, schedule=from_epoch(0), finish=None))
+    shared_as = turned.shared_as and {**turned.shared_as, "settle": share}
+    upright = replace(stage, name="settle", epochs=later, schedule=from_epoch(first), begin=None)
+    return [replace(turned, shared_as=shared_as), replace(upright, shared_as=shared_as)]
 
 
 def draw_turns(generator: torch.Generator, steps: int, size: int) -> Tensor:
