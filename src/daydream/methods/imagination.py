@@ -8,6 +8,7 @@ follow the code; `docs/imagination.md` says where.
 Shapes: G classes; E exemplars, U unlabelled and E x U real images of a class in an update; n counterparts per exemplar.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -240,13 +241,17 @@ class Imagination:
             company = self.company(state, net, old, pile)
             if settings.pile_labels or distill:
                 company.images = pile.images if company.images is None else torch.cat([company.images, pile.images])
-            with net.joined_by(company):
+            taught = Company(images=pile.images)
+            with contextlib.ExitStack() as along:
+                along.enter_context(net.joined_by(company))
+                if distill and "old" in state.nets:  # in the method's own pass of the old network, where it has one
+                    along.enter_context(network(state, "old").joined_by(taught))
                 terms = dict(stage.losses(state, batch))
             assert company.features is not None, "the stage passed no images"
             z, z_pile = company.features.split([len(pile.labels), len(company.features) - len(pile.labels)])
             terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
             if len(z_pile):
-                terms |= self.pile_terms(state, z_pile, pile, distill)
+                terms |= self.pile_terms(state, z_pile, pile, distill, taught.features)
             # Cross-entropies are one mean over all samples.
             real = sum(len(samples.labels) for key, samples in batch.streams.items() if key != "pile")
             weights = {"imagined": settings.imagined_weight, "pile_labels": settings.pile_labels}
@@ -273,14 +278,20 @@ class Imagination:
             mixed: Tensor = state.nets["generators"](h_m[:, None].expand_as(u), u, labels).flatten(0, 1)
         return mixed
 
-    def pile_terms(self, state: State, z: Tensor, pile: Samples, distill: float) -> dict[str, Tensor]:
-        """Return the released code's two extra terms on unlabelled images of features z, those that are asked for."""
+    def pile_terms(
+        self, state: State, z: Tensor, pile: Samples, distill: float, z_old: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Return the released code's two extra terms on unlabelled images of features z, those that are asked for.
+
+        `z_old` are the old network's features, where they are known.
+        """
         terms = dict[str, Tensor]()
         if self.settings.pile_labels:
             terms["pile_labels"] = self.method.classification(state, z, pile.labels)
         if distill:
-            with torch.no_grad():
-                z_old = network(state, "old").features(pile.images)
+            if z_old is None:
+                with torch.no_grad():
+                    z_old = network(state, "old").features(pile.images)
             terms["pile_distill"] = distill * loss.cosine_distillation(z, z_old)
         return terms
 
