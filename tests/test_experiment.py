@@ -51,6 +51,22 @@ def test_a_run_with_a_given_base_resumes(first: Path, tmp_path: Path) -> None:
     assert without_times(result["tasks"]) == without_times(whole["tasks"])
 
 
+def test_a_run_that_died_in_an_evaluation_resumes(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("daydream.evaluate.accuracy", fall_over)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            tiny_experiment().start(folder, Watch())
+    result = tiny_experiment().resume(RunFolder(folder), Watch())
+    whole = RunFolder(first).result
+    assert whole is not None
+    assert without_times(result["tasks"]) == without_times(whole["tasks"])
+
+
+def fall_over(*_: object) -> None:
+    raise RuntimeError("out of memory")
+
+
 @pytest.mark.parametrize(
     ("run", "settings", "word"),
     [

@@ -4,8 +4,8 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daydream.progress import StopSwitch
     from daydream.reproduce.cost import Cost
     from daydream.reproduce.grids import Cell, Choices
-    from daydream.reproduce.jobs import Executor, Outcome
+    from daydream.reproduce.jobs import Executor, Job, Outcome
     from daydream.reproduce.plan import Plan
     from daydream.reproduce.runner import Tally
 
@@ -81,8 +81,9 @@ def reproduce(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     engine: Annotated[
         EngineName,
-        typer.Option(help="process: one run after the other; ray: on the cluster RAY_ADDRESS names, or on a local one"),
+        typer.Option(help="process: on this machine; ray: on the cluster RAY_ADDRESS names, or on a local one"),
     ] = EngineName.process,
+    jobs: Annotated[int, typer.Option(help="runs at once on this machine, each in its own process", metavar="N")] = 1,
     gpu_share: Annotated[float, typer.Option(help="with --engine ray: how much of a GPU a run is given")] = 1.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the runs and what they cost, and stop")] = False,
     no_run: Annotated[
@@ -111,6 +112,8 @@ def reproduce(
         device=device,
         pile_classes=numbers(pile_classes),
     )
+    require(jobs >= 1, f"--jobs {jobs} must be at least 1: the runs at once on this machine")
+    require(jobs == 1 or engine is EngineName.process, "--jobs is for this machine; with --engine ray use --gpu-share")
     require(gpu_share > 0, f"--gpu-share {gpu_share} must be above 0, e.g. 0.25 for four runs on a GPU")
     if engine is EngineName.ray:
         ray_engine.require_installed()
@@ -138,16 +141,19 @@ def reproduce(
     if grid == "features":
         check_features(plan, classes or [])
     with stoppable() as switch:
-        cost = show_plan(plan, screen, quiet and not dry_run, switch)
+        cost = show_plan(plan, screen, quiet and not dry_run, switch, jobs)
     if dry_run:
         return
     if plan.pending and not yes and choices.scale.comparable:
         ask(len(plan.pending))
-    with stoppable() as switch:
+    at_once, teller = min(jobs, len(plan.pending)), Teller(cost, screen, quiet)
+    with stoppable() as switch, ExitStack() as held:
         executor = in_process(screen, quiet, switch)
         if engine is EngineName.ray:
             executor = ray_engine.OnRay(gpu_share, lambda: switch.asked)
-        tally = run_plan(plan, cost, executor, screen, quiet)
+        elif at_once > 1:
+            executor = held.enter_context(side_by_side(at_once, device, teller, switch))
+        tally = run_plan(plan, cost, executor, teller)
     show_results(plan, choices, tally, classes or [], screen, form, as_json)
     if tally.failures:
         raise typer.Exit(1)
@@ -206,7 +212,7 @@ def check_features(plan: "Plan", classes: list[str]) -> None:
     choose(sketch.stream, able, classes, None)
 
 
-def show_plan(plan: "Plan", screen: Console, quiet: bool, switch: "StopSwitch") -> "Cost":
+def show_plan(plan: "Plan", screen: Console, quiet: bool, switch: "StopSwitch", jobs: int) -> "Cost":
     """Print what is left to run and what it will cost on this machine."""
     from daydream.reproduce.cost import estimate
     from daydream.reproduce.results import clock
@@ -230,7 +236,7 @@ def show_plan(plan: "Plan", screen: Console, quiet: bool, switch: "StopSwitch") 
         screen.print(table, highlight=False)
     for kind, reason in cost.failed.items():
         say(f"not timed: {kind}: {reason}")
-    say(f"about {clock(cost.total)} in all, as timed on this machine")
+    say(f"about {clock(cost.total)} in all{' one after the other' if jobs > 1 else ''}, as timed on this machine")
     return cost
 
 
@@ -250,7 +256,19 @@ def in_process(screen: Console, quiet: bool, switch: "StopSwitch") -> "Executor"
     return InProcess(lambda: make_progress(switch, screen, quiet or not screen.is_terminal))
 
 
-def run_plan(plan: "Plan", cost: "Cost", executor: "Executor", screen: Console, quiet: bool) -> "Tally":
+@contextmanager
+def side_by_side(at_once: int, device: str, teller: "Teller", switch: "StopSwitch") -> "Iterator[Executor]":
+    """Yield what carries out several jobs at once, and see to it that they can share a GPU."""
+    from daydream.engine import Hardware
+    from daydream.reproduce.mps import shared_gpu
+    from daydream.reproduce.side_by_side import SideBySide
+
+    chosen = Hardware.choose(device, "auto", None, None).device
+    with shared_gpu(str(chosen), teller.say) as environment:
+        yield SideBySide(at_once, environment, lambda: switch.asked, teller.goes_on)
+
+
+def run_plan(plan: "Plan", cost: "Cost", executor: "Executor", teller: "Teller") -> "Tally":
     """Run what is left, a line for each run that ends."""
     from daydream.reproduce.runner import carry_out
 
@@ -259,29 +277,44 @@ def run_plan(plan: "Plan", cost: "Cost", executor: "Executor", screen: Console, 
     except OSError as error:
         raise UserError(f"--out {plan.out} cannot be written: {error.strerror}") from error
     cost.keep(plan.out)
-    return carry_out(plan, executor, teller(cost, screen, quiet))
+    return carry_out(plan, executor, teller.ends)
 
 
-def teller(cost: "Cost", screen: Console, quiet: bool) -> "Callable[[Outcome, Tally], None]":
-    """Return what is told of each run that ends: what it gave, and how long the others will take."""
-    from daydream.reproduce.results import clock
+class Teller:
+    """Tells of each run that ends what it gave, and how long the others will take; of several at once, what begins."""
 
-    began, left = time.monotonic(), dict(cost.seconds)
+    def __init__(self, cost: "Cost", screen: Console, quiet: bool) -> None:
+        self.screen, self.quiet = screen, quiet
+        self.began, self.total, self.left = time.monotonic(), cost.total, dict(cost.seconds)
+        self.running = set[str]()
 
-    def tell(outcome: "Outcome", tally: "Tally") -> None:
-        left.pop(outcome.job.folder, None)
-        spent, guessed = time.monotonic() - began, cost.total - sum(left.values())
-        rest = sum(left.values()) * (spent / guessed if guessed else 1.0)
+    def say(self, line: str) -> None:
+        if not self.quiet:
+            self.screen.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def goes_on(self, job: "Job", what: str) -> None:
+        """Tell what happens to a run that others run beside."""
+        self.running.add(job.folder)
+        self.say(f"{job.name}: {what}")
+
+    def ends(self, outcome: "Outcome", tally: "Tally") -> None:
+        from daydream.reproduce.results import clock
+
+        self.left.pop(outcome.job.folder, None)
+        self.running.discard(outcome.job.folder)
         head = f"{tally.done} of {tally.jobs}: {outcome.job.name}"
         if outcome.result is None:
             sys.stderr.write(f"{head} failed: {' '.join(outcome.error.split())}\n")
-        elif not quiet:
+        else:
             kind = outcome.result["reports"]
             gave = f"average {kind.upper()} {outcome.result[f'average_{kind}']:.2f}"
-            line = f"{head}: {gave}, {clock(outcome.result['seconds'])}; about {clock(rest)} left"
-            screen.print(line, highlight=False, markup=False, soft_wrap=True)
+            self.say(f"{head}: {gave}, {clock(outcome.result['seconds'])}; about {clock(self.rest())} left")
 
-    return tell
+    def rest(self) -> float:
+        """Return the seconds that are left at the pace so far, if runs under way are half done."""
+        left = sum(seconds / (1 + (folder in self.running)) for folder, seconds in self.left.items())
+        spent, done = time.monotonic() - self.began, self.total - left
+        return left * (spent / done if done else 1.0)
 
 
 def show_results(

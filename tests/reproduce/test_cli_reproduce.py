@@ -5,12 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tiny_grids import TINY
 
 from daydream.cli import main
+from daydream.cli_reproduce import Teller
 from daydream.engine import Interrupted
 from daydream.reproduce import cost, grids, jobs
-from daydream.reproduce.cost import Trial
+from daydream.reproduce.cost import Cost, Trial
+from daydream.reproduce.runner import Tally
 
 TWO = ["--scale", "smoke", "--cells", "baseline,sc"]
 
@@ -37,6 +40,8 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         (["ablation", "--scale", "smoke", "--methods", "icarl"], "unknown method of this grid 'icarl'"),
         (["ablation", "--scale", "smal"], "'smal'"),
         (["ablation", "--scale", "smoke", "--orders", "4"], "--orders 4 must be 1, 2 or 3"),
+        (["ablation", "--scale", "smoke", "--jobs", "0"], "--jobs 0 must be at least 1"),
+        (["ablation", "--scale", "smoke", "--jobs", "2", "--engine", "ray"], "with --engine ray use --gpu-share"),
         (["ablation", "--scale", "smoke", "--tasks", "-1"], "--tasks -1 must be at least 1"),
         (["ablation", "--scale", "smoke", "--device", "abacus"], "--device abacus is not a device"),
         (["ablation", "--scale", "smoke", "--unlabeled", "folder:nowhere"], "nowhere"),
@@ -90,6 +95,32 @@ def test_two_cells_are_run_compared_and_not_run_again(capsys: pytest.CaptureFixt
     assert code == 0
     assert out.startswith("**ablation, scale smoke")
     assert "| baseline | Baseline | NME |" in out
+
+
+def test_two_runs_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = call(capsys, "ablation", *TWO, "--out", str(tmp_path / "grid"), "--jobs", "9", "--device", "cpu")
+    assert code == 0, err
+    assert "about 4 s in all one after the other" in out
+    lines = [line for line in out.splitlines() if ", order natural: " in line]
+    assert [line for line in lines if line.endswith("begins")] == [
+        "baseline, order natural: begins",
+        "sc, order natural: begins",
+    ]
+    assert sum(" of 2: " in line and "average NME" in line for line in lines) == 2
+    stored = json.loads((tmp_path / "grid" / "ablation" / "results.json").read_text())
+    assert [cell["state"] for cell in stored["cells"]] == ["done", "done", "not run", "not run"]
+
+
+def test_of_runs_at_once_those_under_way_count_as_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    three = [jobs.Job(name, name, {}) for name in "abc"]
+    teller = Teller(Cost(dict.fromkeys("abc", 10.0), {}, {}), Console(), quiet=True)
+    teller.goes_on(three[0], "begins")
+    teller.goes_on(three[1], "begins")
+    now += 12.0
+    teller.ends(jobs.Outcome(three[0], {"reports": "cnn", "average_cnn": 1.0, "seconds": 12.0}), Tally(3, 1))
+    assert teller.rest() == pytest.approx(12.0)
 
 
 def test_runs_made_elsewhere_count_as_done(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import pytest
 from tiny_grids import TINY, StopAt, tiny_plan
 from tiny_runs import Watch, without_times
 
+from daydream import atomic
 from daydream.config import make_config
 from daydream.engine import Interrupted
 from daydream.experiment import Experiment
 from daydream.reproduce import jobs, runner
 from daydream.reproduce.jobs import InProcess, Outcome
+from daydream.reproduce.runner import Turns
 from daydream.runs import RunFolder
 
 
@@ -33,6 +35,33 @@ def test_parts_train_a_base_task_with_rotations_and_one_without(tmp_path: Path) 
     first, then = tiny_plan(tmp_path, "parts", "replay*", "dream*").waves
     assert [entry.job.name.partition(",")[0] for entry in first] == ["replay", "replay+rotations"]
     assert len(then) == 8
+
+
+def test_a_job_is_ready_once_its_base_task_is_trained_though_its_trainer_goes_on(tmp_path: Path) -> None:
+    plan = tiny_plan(tmp_path, "ablation", orders=2)
+    turns = Turns(plan)
+    trainer, of_another_order = (entry.job for entry in plan.waves[0])
+    assert [job.name for job in turns.jobs if turns.ready(job)] == [trainer.name, of_another_order.name]
+    folder, base = Path(trainer.folder), plan.waves[0][0].base
+    assert base is not None
+    (folder / "base").mkdir(parents=True)
+    atomic.write_json(folder / "config.json", {"run": {"seed": base.seed}})
+    atomic.write_json(folder / "base" / "latest.json", {"conditions": base.conditions, "settings": {"lr": 7}})
+    assert sum(map(turns.ready, turns.jobs)) == 2  # the folder holds another base task
+    atomic.write_json(folder / "base" / "latest.json", {"conditions": base.conditions, "settings": base.settings})
+    waited = [job for job in turns.jobs[2:] if turns.ready(job)]
+    assert [job.values["run"]["order"] for job in waited] == [trainer.values["run"]["order"]] * 3
+    (folder / "base" / "latest.json").unlink()
+    assert all(map(turns.ready, waited))  # it was seen, and is not looked for again
+
+
+def test_should_a_trainer_fail_the_next_trains_and_the_others_wait_for_it(tmp_path: Path) -> None:
+    turns = Turns(tiny_plan(tmp_path, "ablation"))
+    trainer, second, *others = turns.jobs
+    assert not turns.ready(second)
+    turns.ended(trainer)
+    assert turns.ready(second)
+    assert not any(map(turns.ready, others))
 
 
 def test_equal_settings_are_one_run_whichever_grid_asks(tmp_path: Path) -> None:

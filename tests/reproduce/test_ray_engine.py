@@ -58,7 +58,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     jobs = [job(tmp_path / "killed" / "a", 20), job(tmp_path / "spared" / "b", 20)]
     jobs.append(job(tmp_path / "bad", 1, memory=0))
     found: list[Outcome] = []
-    thread = threading.Thread(target=lambda: found.extend(OnRay(0.25, lambda: False).run(jobs)))
+    thread = threading.Thread(target=lambda: found.extend(OnRay(0.25, lambda: False).run(jobs, lambda job: True)))
     thread.start()
     wait_for_checkpoint(tmp_path / "killed" / "a")
     os.kill(worker_of(tmp_path / "killed" / "a"), signal.SIGKILL)
@@ -71,9 +71,24 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     assert without_times(outcomes["a"].result) == without_times(outcomes["b"].result)
 
 
+def test_a_job_is_held_back_until_it_is_ready(tmp_path: Path) -> None:
+    first, then = job(tmp_path / "first", 1), job(tmp_path / "then", 1)
+    trained = tmp_path / "first" / "base" / "latest.json"
+    asked: list[bool] = []
+
+    def ready(job: Job) -> bool:
+        asked.append(job.name == "first" or trained.exists())
+        return asked[-1]
+
+    outcomes = list(OnRay(0.25, lambda: False).run([then, first], ready))
+    assert asked[:2] == [False, True]
+    assert [outcome.job.name for outcome in outcomes] == ["first", "then"]
+    assert all(outcome.result for outcome in outcomes)
+
+
 def test_a_stop_cancels_what_runs_and_leaves_a_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     long = job(folder, 2000, checkpoint_every=2000)
     with pytest.raises(Interrupted):
-        list(OnRay(0.25, lambda: (folder / "metrics.jsonl").exists()).run([long]))
+        list(OnRay(0.25, lambda: (folder / "metrics.jsonl").exists()).run([long], lambda job: True))
     assert wait_for_checkpoint(folder) < 2000

@@ -16,8 +16,11 @@ from daydream.runs import RunFolder, read_json
 from daydream.settings import plain_json
 
 if TYPE_CHECKING:
-    from daydream.experiment import Experiment, Progress
+    from daydream.experiment import Experiment
     from daydream.progress import Silent
+    from daydream.session import Progress
+
+LOOK_SECONDS = 0.5  # between two looks at what may start, and at whether a stop was asked for
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,12 @@ class Outcome:
 
 
 class Executor(Protocol):
-    """Whoever carries out jobs that do not depend on each other, in any order; each must yield one outcome."""
+    """Whoever carries out jobs, each when it is ready; each must yield one outcome.
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]: ...
+    Taken in their order, one after the other, jobs are always ready.
+    """
+
+    def run(self, jobs: Sequence[Job], ready: Callable[[Job], bool]) -> Iterator[Outcome]: ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class InProcess:
 
     progress: "Callable[[], Silent]"
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], ready: Callable[[Job], bool]) -> Iterator[Outcome]:
         for job in jobs:
             progress = self.progress()
             if progress.stop_asked():
@@ -149,12 +155,16 @@ class SharedBase:
 
     def find(self, runs: Path) -> Path | None:
         """Return a run in a folder that has trained this base task."""
-        for path in sorted(runs.glob("*/base/latest.json")):
-            info, run = read_json(path), path.parents[1]
-            seed = read_json(run / "config.json")["run"]["seed"]
-            if SharedBase(info["conditions"], info["settings"], seed) == self:
-                return run
-        return None
+        trained = (path.parents[1] for path in sorted(runs.glob("*/base/latest.json")))
+        return next((run for run in trained if self.trained_by(run)), None)
+
+    def trained_by(self, run: Path) -> bool:
+        """Say whether a run has trained this base task; it may still be going on."""
+        path = run / "base" / "latest.json"
+        if not path.exists():
+            return False
+        info, seed = read_json(path), read_json(run / "config.json")["run"]["seed"]
+        return SharedBase(info["conditions"], info["settings"], seed) == self
 
 
 def with_order(values: Values, order: str) -> Values:

@@ -13,10 +13,9 @@ from typing import Any
 
 from daydream.engine import Interrupted
 from daydream.errors import UserError
-from daydream.reproduce.jobs import Job, Outcome, attempt
+from daydream.reproduce.jobs import LOOK_SECONDS, Job, Outcome, attempt
 
 RETRIES = 5
-LOOK_SECONDS = 0.5  # between two looks at whether a stop was asked for
 CANCEL_SECONDS = 60.0  # for the runs that were stopped to write their checkpoints
 
 
@@ -28,22 +27,26 @@ class OnRay:
     """Of a GPU, for each run; a cluster without GPUs runs one job per core."""
     stop_asked: Callable[[], bool]
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], ready: Callable[[Job], bool]) -> Iterator[Outcome]:
         import ray
 
         connect()
         gpus = self.gpu_share if ray.cluster_resources().get("GPU") else 0
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(carry_out_at)
-        pending = {task.remote(job, os.getcwd()): job for job in jobs}
-        while pending:
-            done, _ = ray.wait(list(pending), timeout=LOOK_SECONDS)
-            for ref in done:
-                yield outcome_of(ref, pending.pop(ref))
-            if pending and self.stop_asked():
-                for ref in pending:
+        waiting, running = list(jobs), dict[Any, Job]()
+        while waiting or running:
+            if self.stop_asked():
+                for ref in running:
                     ray.cancel(ref)
-                ray.wait(list(pending), num_returns=len(pending), timeout=CANCEL_SECONDS)
+                if running:
+                    ray.wait(list(running), num_returns=len(running), timeout=CANCEL_SECONDS)
                 raise Interrupted
+            for job in list(filter(ready, waiting)):
+                waiting.remove(job)
+                running[task.remote(job, os.getcwd())] = job
+            done, _ = ray.wait(list(running), timeout=LOOK_SECONDS)
+            for ref in done:
+                yield outcome_of(ref, running.pop(ref))
 
 
 def require_installed() -> None:

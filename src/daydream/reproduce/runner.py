@@ -1,12 +1,13 @@
-"""Carry out a plan: wave after wave, what is done skipped, what fails noted and passed by."""
+"""Carry out a plan: each job in its turn, what is done skipped, what fails noted and passed by."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from daydream import atomic
 from daydream.reproduce.grids import Scale
-from daydream.reproduce.jobs import Executor, Outcome
+from daydream.reproduce.jobs import Executor, Job, Outcome
 from daydream.reproduce.plan import Plan
 from daydream.reproduce.results import document
 
@@ -21,15 +22,46 @@ class Tally:
     """By folder."""
 
 
+class Turns:
+    """Says which jobs may start.
+
+    Of the jobs that share a base task the first trains it; the others wait until it has, though it goes on. Should it
+    fail before, the next is the first.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        first, then = plan.waves
+        self.jobs = [entry.job for entry in (*first, *then)]
+        self.left = {entry.job.folder: entry.base for entry in (*first, *then)}
+        untrained = [entry.base for entry in first]
+        self.trained = [entry.base for entry in then if entry.base not in untrained]
+
+    def ready(self, job: Job) -> bool:
+        """Say whether a job need not wait, by one look at its trainer's folder at most."""
+        base = self.left[job.folder]
+        if base is None or base in self.trained:
+            return True
+        trainer = next(folder for folder, other in self.left.items() if other == base)
+        if trainer != job.folder and base.trained_by(Path(trainer)):
+            self.trained.append(base)
+        return trainer == job.folder or base in self.trained
+
+    def ended(self, job: Job) -> None:
+        """Note that a job has ended, well or not."""
+        base = self.left.pop(job.folder)
+        if base is not None and base not in self.trained and base.trained_by(Path(job.folder)):
+            self.trained.append(base)
+
+
 def carry_out(plan: Plan, executor: Executor, tell: Callable[[Outcome, Tally], None]) -> Tally:
     """Run the jobs of a plan that are left; return what failed."""
-    tally = Tally(len(plan.pending))
-    for wave in plan.waves:
-        for outcome in executor.run([entry.job for entry in wave]):
-            tally.done += 1
-            if outcome.result is None:
-                tally.failures[outcome.job.folder] = outcome
-            tell(outcome, tally)
+    tally, turns = Tally(len(plan.pending)), Turns(plan)
+    for outcome in executor.run(turns.jobs, turns.ready):
+        turns.ended(outcome.job)
+        tally.done += 1
+        if outcome.result is None:
+            tally.failures[outcome.job.folder] = outcome
+        tell(outcome, tally)
     return tally
 
 
