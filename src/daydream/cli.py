@@ -293,7 +293,7 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="folder of the runs; by default a new one under runs/")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run four methods on the embedded data set, in about two minutes on two CPU cores, and compare them."""
+    """Run five methods on the embedded data set, in a few minutes on two CPU cores, and compare them."""
     from daydream.config import make_config
     from daydream.demo import RUNS
     from daydream.experiment import Experiment
