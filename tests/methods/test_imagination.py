@@ -362,6 +362,15 @@ def test_counterparts_teach_the_upper_half(experiment: Experiment, base: State) 
     assert all(gradient.abs().sum() > 0 for gradient in upper)
 
 
+def test_the_old_network_sees_pile_and_exemplars_in_one_pass(experiment: Experiment, base: State) -> None:
+    state, _, carried = increment(experiment, base, pile_distillation=1.0)
+    batch = first_batch(carried, state)
+    seen: list[int] = []
+    network(state, "old").lower.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    carried.losses(state, batch)
+    assert seen == [len(batch["old"].images) + len(batch["pile"].images)]
+
+
 @pytest.mark.parametrize("pile", [0.0, 1.0])
 def test_statistics_come_from_real_images_alone(experiment: Experiment, base: State, pile: float) -> None:
     task = experiment.stream.task(1)

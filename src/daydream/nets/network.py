@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from daydream.errors import UserError, unknown
 from daydream.nets.heads import HEADS, Head
+from daydream.nets.norm import Hosting
 from daydream.nets.resnet import BACKBONES, Backbone, pooled, to_channels_last
 from daydream.nets.timm_backbone import PREFIX, architecture, check_timm, check_timm_image_size, timm_backbone
 
@@ -50,7 +51,7 @@ def call(module: nn.Module, x: Tensor) -> Tensor:
     return y
 
 
-class Half(nn.Sequential):
+class Half(Hosting, nn.Sequential):
     """Some stages of a backbone, one after the other."""
 
     def __init__(self) -> None:
@@ -59,8 +60,6 @@ class Half(nn.Sequential):
         """Whether passes under autocast run by our own kernels (`fused.py`), which need a GPU."""
         self.compiled: set[tuple[object, ...]] = set()
         """The passes whose kernels are compiled."""
-        self.hosts: int | None = None
-        """How many of a batch make the statistics of batch norm in train mode; None: all."""
 
     @contextlib.contextmanager
     def hosting(self, hosts: int | None) -> Iterator[None]:
@@ -73,8 +72,8 @@ class Half(nn.Sequential):
 
     def _host(self, hosts: int | None) -> None:
         for module in self.modules():
-            if hasattr(module, "hosts"):
-                module.hosts = hosts  # type: ignore[assignment]
+            if isinstance(module, Hosting):
+                module.hosts = hosts
 
     def use_kernels(self) -> bool:
         """Run by our own kernels from now on, if they fit all stages; say whether they do."""

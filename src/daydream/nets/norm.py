@@ -11,10 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class Norm(nn.BatchNorm2d):
-    """Batch norm of maps; in train mode, with `hosts` set, the first so many samples of a batch make its statistics."""
+class Hosting:
+    """What lets guests pass: in train mode the first `hosts` of a batch make the statistics, or without it all."""
 
     hosts: int | None = None
+
+
+class Norm(Hosting, nn.BatchNorm2d):
+    """Batch norm of maps."""
+
     running_mean: Tensor
     running_var: Tensor
 

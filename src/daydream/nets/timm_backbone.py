@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from daydream.errors import UserError
-from daydream.nets.norm import Norm, hosted
+from daydream.nets.norm import Hosting, Norm, hosted
 from daydream.nets.resnet import Backbone
 
 PREFIX = "timm:"
@@ -75,16 +75,14 @@ def _with_guests(kind: type[nn.BatchNorm2d]) -> type[nn.BatchNorm2d]:
     if kind is nn.BatchNorm2d:
         return Norm
 
-    class Hosting(kind):  # type: ignore[valid-type, misc]
-        hosts: int | None = None
-
+    class ActingNorm(Hosting, kind):  # type: ignore[valid-type, misc]
         def forward(self, x: Tensor) -> Tensor:
             if self.hosts is None or not self.training:
                 return super().forward(x)  # type: ignore[no-any-return]
             y: Tensor = self.act(self.drop(hosted(self, x, self.hosts)))
             return y
 
-    return Hosting
+    return ActingNorm
 
 
 def _timm(backbone: str) -> Any:
