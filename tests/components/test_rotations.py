@@ -172,7 +172,6 @@ def test_a_settled_base_task_is_shared_whole(tmp_path: Path) -> None:
     ("parts", "line"),
     [
         ({"rotations": "base", "rotation_settle": 1.0}, r"--rotation-settle 1\.0 must be at least 0 and below 1"),
-        ({"rotation_settle": 0.2}, "--rotation-settle needs --rotations base or all"),
     ],
 )
 def test_settling_that_makes_no_sense(parts: dict[str, object], line: str) -> None:

@@ -324,7 +324,9 @@ def imagined_loss(state: State, batch: Batch, count: int) -> Tensor:
 
 @pytest.mark.parametrize(("weight", "count"), [(0.0, 2), (0.5, 1), (1.0, 2), (3.0, 3)])
 def test_weights_in_the_mean_over_all_samples(experiment: Experiment, base: State, weight: float, count: int) -> None:
-    state, stage, carried = increment(experiment, base, imagined_weight=weight, counterparts=count)
+    state, stage, carried = increment(
+        experiment, base, imagined_weight=weight, counterparts=count, pile_distillation=0.0
+    )
     batch = first_batch(carried, state)
     real, imagined = len(batch["new"].labels) + len(batch["old"].labels), len(batch["pile"].labels)
     assert imagined == count * len(batch["old"].labels)

@@ -138,7 +138,7 @@ def test_it_imagines(tmp_path: Path) -> None:
     terms = {(row["task"], row["stage"]): list(row["losses"]) for row in rows}
     own = ["ce", "less_forget", "margin"]
     assert terms[0, "train"] == ["ce"]
-    assert terms[1, "train"] == terms[2, "train"] == [*own, "imagined"]
+    assert terms[1, "train"] == terms[2, "train"] == [*own, "imagined", "pile_distill"]
     assert terms[1, "finetune"] == own
     assert {(0, "imagine"), (1, "imagine")} <= terms.keys()
 

@@ -66,7 +66,7 @@ def test_should_a_trainer_fail_the_next_trains_and_the_others_wait_for_it(tmp_pa
 
 def test_equal_settings_are_one_run_whichever_grid_asks(tmp_path: Path) -> None:
     [table] = tiny_plan(tmp_path, "table1", "imagine-10-2000").chosen
-    full = tiny_plan(tmp_path, "ablation", "sc-sdc-cyc").chosen[0]
+    full = tiny_plan(tmp_path, "counterparts", "n2").chosen[0]
     [two] = tiny_plan(tmp_path, "depth", "d2").chosen
     [four] = tiny_plan(tmp_path, "depth", "d4").chosen
     assert table.folder == full.folder == two.folder != four.folder
@@ -77,13 +77,13 @@ def test_equal_settings_are_one_run_whichever_grid_asks(tmp_path: Path) -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A grid of two cells, stopped in its second run and gone on with."""
     out = tmp_path_factory.mktemp("grid")
-    plan = tiny_plan(out, "ablation", "baseline", "sc-sdc-cyc")
+    plan = tiny_plan(out, "counterparts", "n0", "n2")
     progress = StopAt(17)  # both runs have steps enough for this to fall into the second
     with pytest.raises(Interrupted):
         runner.carry_out(plan, InProcess(lambda: progress), lambda outcome, tally: None)
     assert [job.result is not None for job in plan.chosen] == [True, False]
     assert (Path(plan.chosen[1].folder) / "checkpoint").is_dir()
-    again = tiny_plan(out, "ablation", "baseline", "sc-sdc-cyc")
+    again = tiny_plan(out, "counterparts", "n0", "n2")
     told: list[Outcome] = []
     tally = runner.carry_out(again, InProcess(lambda: StopAt()), lambda outcome, _: told.append(outcome))
     assert [outcome.job.folder for outcome in told] == [plan.chosen[1].folder]
@@ -93,7 +93,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_with_a_shared_base_task_ends_as_one_with_its_own(finished: Path, tmp_path: Path) -> None:
-    baseline, shared = tiny_plan(finished, "ablation", "baseline", "sc-sdc-cyc").chosen
+    baseline, shared = tiny_plan(finished, "counterparts", "n0", "n2").chosen
     assert RunFolder(Path(shared.folder)).config["run"]["base_from"] == str(Path(baseline.folder).resolve())
     own = Experiment(make_config(**shared.values)).start(tmp_path / "own", Watch())
     assert shared.result is not None
@@ -101,7 +101,7 @@ def test_a_run_with_a_shared_base_task_ends_as_one_with_its_own(finished: Path, 
 
 
 def test_what_is_done_is_not_run_again(finished: Path) -> None:
-    plan = tiny_plan(finished, "ablation", "baseline", "sc-sdc-cyc")
+    plan = tiny_plan(finished, "counterparts", "n0", "n2")
     assert plan.pending == []
     assert plan.waves == [[], []]
     depth = tiny_plan(finished, "depth")

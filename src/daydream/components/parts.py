@@ -39,7 +39,7 @@ class PartsSettings:
         "four", "an image appears in all four rotations (a step costs four times as much) or in a random one"
     )
     rotation_settle: float = setting(
-        0.0, "share of the base task's epochs, the last ones, that train upright images alone, at a quarter of the cost"
+        0.2, "share of the base task's epochs, the last ones, that train upright images alone, at a quarter of the cost"
     )
     ema: float = setting(0.0, "decay of an average of the weights that replaces them after an increment; 0 is none")
 
@@ -53,7 +53,6 @@ class PartsSettings:
         require(not measured or "blend" in self.wanted, "--blend-statistics measure needs --blend with less than 1")
         settle = self.rotation_settle
         require(0 <= settle < 1, f"--rotation-settle {settle} must be at least 0 and below 1")
-        require(not settle or self.rotations != "none", "--rotation-settle needs --rotations base or all")
         require(0 <= self.ema < 1, f"--ema {self.ema} must be at least 0 and below 1")
 
     @property

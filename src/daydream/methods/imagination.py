@@ -85,7 +85,7 @@ class ImaginationSettings:
         0.0, "weight of the pile's cross-entropy on predicted classes in the mean over all samples"
     )
     pile_distillation: float = setting(
-        0.0, "weight of feature distillation on unlabelled images, times sqrt(seen / new)"
+        0.5, "weight of feature distillation on unlabelled images, times sqrt(seen / new); 0 is the paper's objective"
     )
 
     def __post_init__(self) -> None:

@@ -201,7 +201,10 @@ def ablation(choices: Choices, tasks: int | None) -> list[Cell]:
                 choices,
                 tasks,
                 cell.method,
-                sections={"imagination": {"generator_losses": cell.variant.replace("-", "+")}},
+                sections={
+                    # The paper's objective alone.
+                    "imagination": {"generator_losses": cell.variant.replace("-", "+"), "pile_distillation": 0.0}
+                },
             ),
         )
         for cell in paper.cells("ablation")
