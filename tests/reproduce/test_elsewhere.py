@@ -56,6 +56,29 @@ def test_where_a_run_was_made_does_not_matter(tmp_path: Path) -> None:
     assert done(plan_from(there / "kept.json", "counterparts")) == ["n0"]
 
 
+@pytest.mark.parametrize(
+    ("name", "section", "setting", "value", "counts"),
+    [
+        ("ucir", "imagination", "pile_distillation", 0.125, True),
+        ("ucir", "parts", "rotation_settle", 0.125, True),
+        ("ucir", "parts", "rotations", "all", False),
+        ("ucir", "method", "margin", 0.125, False),
+        ("imagine", "imagination", "pile_distillation", 0.125, False),
+        ("dream", "parts", "rotation_settle", 0.125, False),
+        ("dream-generators", "imagination", "pile_distillation", 0.125, True),
+    ],
+)
+def test_only_settings_of_what_a_run_carries_matter(
+    tmp_path: Path, name: str, section: str, setting: str, value: object, counts: bool
+) -> None:
+    there = tmp_path / "there" / "x.json"
+    write(there, THERE, "parts", name)
+    result = json.loads(there.read_text())
+    result["config"][section][setting] = value
+    there.write_text(json.dumps(result))
+    assert done(plan_from(there.parent, "parts")) == ([name] if counts else [])
+
+
 def test_another_pile_does(tmp_path: Path) -> None:
     write(tmp_path / "there" / "x.json", THERE, "depth", "d2")
     elsewhere = grids.Choices(unlabeled="imagenet32:/another/folder")

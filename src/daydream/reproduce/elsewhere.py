@@ -14,6 +14,7 @@ from typing import Any
 from daydream.config import Config, config_from_json, make_config
 from daydream.data.unlabeled import OWN_PILE
 from daydream.errors import UserError
+from daydream.methods import load_method
 from daydream.reproduce.jobs import Job
 from daydream.runs import read_json
 from daydream.settings import plain_json
@@ -76,13 +77,31 @@ def _is_result(value: Any) -> bool:
 
 
 def _identity(config: Config) -> str:
-    """Return what a run depends on as text: its settings, less those of the place it ran at and the pile's source."""
+    """Return what a run depends on as text: its settings, less those of the place it ran at and the pile's source.
+
+    Settings of what a run does not carry are left out too: their defaults may have changed since it was made.
+    """
     whole: dict[str, Any] = plain_json(config.to_json())
     del whole["version"]
     whole["run"] = {key: value for key, value in whole["run"].items() if key not in ELSEWHERE}
+    if not _imagines(config):
+        whole["imagination"] = whole["pile"] = None
     if whole["pile"]:
         del whole["pile"]["unlabeled"]
+    if config.parts:
+        wanted = config.parts.wanted
+        # A part's settings begin with its name in the singular: `rotations`, `rotation_views`.
+        whole["parts"] = {
+            key: value
+            for key, value in whole["parts"].items()
+            if any(key.startswith(name.removesuffix("s")) for name in wanted)
+        }
     return json.dumps(whole, sort_keys=True)
+
+
+def _imagines(config: Config) -> bool:
+    settings = config.imagination
+    return bool(settings and settings.counterparts and (settings.imagine or load_method(config.run.method).imagines))
 
 
 def _pile(config: Config) -> str:
