@@ -4,11 +4,12 @@
 
 Forward, and forward with backward, in train mode; maps of 64 channels and 8 x 8 pixels, as ResNet-32 has them at the
 cut. float32 on a CPU; on a GPU bf16, as it is and captured as a CUDA graph. An update of the generators has 20 samples
-of a class; a class of a batch of exemplars has about 2. "alone" are the bank's convolutions with nothing between them.
-GFLOP/s are of the bank's convolutions: where the loop keeps a device busy, the bank cannot be faster than the loop,
-whatever its form.
+of a class; a class of a batch of exemplars has about 2. "alone" are the bank's convolutions with nothing between them;
+"torch's" is the bank whose convolutions go back by torch and not by our kernels, on a GPU. GFLOP/s are of the bank's
+convolutions: where the loop keeps a device busy, the bank cannot be faster than the loop, whatever its form.
 """
 
+import copy
 import itertools
 import statistics
 from collections.abc import Callable, Sequence
@@ -41,6 +42,10 @@ def generator(width: int) -> nn.Sequential:
     return nn.Sequential(*reduce, Block(width), Block(width), nn.Conv2d(width, CHANNELS, 1, bias=False))
 
 
+def convolutions_of(bank: GeneratorBank) -> list[ClassConv]:
+    return [module for module in bank.modules() if isinstance(module, ClassConv)]
+
+
 def ways(hardware: Hardware) -> list[tuple[str, Callable[[Callable[[], object]], Callable[[], object]]]]:
     """Return how a call is run: as it is and, on a GPU, captured."""
     plain = (hardware.precision, lambda call: call)
@@ -52,6 +57,9 @@ def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: 
     bank = GeneratorBank(classes, CHANNELS, 2, 0 if width == 2 * CHANNELS else width).to(device).train()
     if hardware.kernels:
         bank.use_kernels()
+    by_torch = copy.deepcopy(bank)
+    for conv in convolutions_of(by_torch):
+        conv.kernels = False
     alone = [generator(width).to(device).train() for _ in range(classes)]
     for each in alone:
         to_channels_last(each)
@@ -64,8 +72,8 @@ def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: 
 
     def convolutions() -> Tensor:
         x = side_by_side(m, u, channels_last=device.type == "cuda")
-        for conv in bank.modules():
-            x = conv(x, None) if isinstance(conv, ClassConv) else x
+        for conv in convolutions_of(bank):
+            x = conv(x, None)
         return x
 
     def forward(call: Callable[[], Tensor]) -> Tensor:
@@ -75,7 +83,8 @@ def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: 
     found: list[Sequence[str]] = []
     for (way, run), back in itertools.product(ways(hardware), (False, True)):
         times = []
-        for call in (one_by_one, lambda: bank(m, u), convolutions):
+        calls = [one_by_one, lambda: bank(m, u), convolutions]
+        for call in [*calls, lambda: by_torch(m, u)] if hardware.kernels and back else calls:
 
             def work(call: Callable[[], Tensor] = call, back: bool = back) -> None:
                 made = forward(call)
@@ -83,12 +92,13 @@ def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: 
                     made.float().square().mean().backward()
 
             times.append(seconds(run(work), device.type, repeat))
-        loop, ours, floor = map(statistics.median, times)
+        loop, ours, floor, *other = map(statistics.median, times)
         rate = 2 * (3 if back else 1) * weights * samples * SIDE**2 / ours / 1e9
         what = "forward + backward" if back else "forward"
         shape = [str(classes), str(samples), str(width), what, way]
         pair = [*cells(times[0])[:2], *cells(times[1])[:2]]
-        found.append([*shape, *pair, f"{1000 * floor:.2f}", f"{rate:,.0f}", f"{loop / ours:.1f} x"])
+        rest = [f"{1000 * floor:.2f}", f"{1000 * other[0]:.2f}" if other else "", f"{rate:,.0f}"]
+        found.append([*shape, *pair, *rest, f"{loop / ours:.1f} x"])
     return found
 
 
@@ -104,7 +114,7 @@ def main() -> None:
     for width, samples, classes in itertools.product(given.width, given.samples, given.classes):
         rows += rows_of(classes, samples, width, hardware, given.repeat)
     shape = ["classes", "samples", "width", "what", "way"]
-    heads = [*shape, "loop ms", "spread", "bank ms", "spread", "alone ms", "GFLOP/s", "gain"]
+    heads = [*shape, "loop ms", "spread", "bank ms", "spread", "alone ms", "torch's ms", "GFLOP/s", "gain"]
     show("generators as a bank, and one by one", given.device, heads, rows)
 
 

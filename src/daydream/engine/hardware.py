@@ -27,7 +27,7 @@ class Hardware:
     compile: bool
     capture: bool
     kernels: bool = False
-    """Whether networks that our own kernels fit (`nets/fused.py`) run by them instead of being compiled."""
+    """Whether what our own kernels fit (ResNet-32's stages, banks of generators) runs by them, not compiled."""
 
     @classmethod
     def choose(
@@ -84,7 +84,13 @@ class Hardware:
             yield
 
     def compile_parts(self, net: nn.Module) -> None:
-        """Compile, in place and once, the parts a network offers, or have them run by our own kernels."""
+        """Compile, in place and once, the parts a network offers, or have them run by our own kernels.
+
+        A bank of generators has kernels and offers no part to compile.
+        """
+        whole: Callable[[], object] | None = getattr(net, "use_kernels", None)
+        if self.kernels and whole is not None:
+            whole()
         offered: Callable[[], list[nn.Module]] | None = getattr(net, "compiled_parts", None)
         for part in offered() if self.compile and offered is not None else []:
             fits: Callable[[], bool] | None = getattr(part, "use_kernels", None)

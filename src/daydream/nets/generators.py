@@ -31,6 +31,8 @@ class ClassConv(nn.Module):
         spread = math.sqrt(2 / (channels_out * size * size))  # He's, by fan out, as the backbones'
         self.weight = nn.Parameter(spread * torch.randn(classes, channels_out, channels_in, size, size))
         self.ready: tuple[object, Tensor] | None = None
+        self.kernels = False
+        """Whether training passes under autocast go back by our own kernels (`conv_kernels.py`), which need a GPU."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast, as torch asks for it, and lie in memory as the device then wants it: no pass need turn it."""
@@ -40,6 +42,11 @@ class ClassConv(nn.Module):
 
     def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
         """[N, G * in, h, w] -> [N, G * out, h, w]: group g by the weights of class `which[g]`, or of class g."""
+        trains = torch.is_grad_enabled() and self.weight.requires_grad
+        if self.kernels and which is None and trains and torch.is_autocast_enabled(x.device.type):
+            from daydream.nets import conv_kernels  # needs triton
+
+            return conv_kernels.convolved(x, self.weight)
         weight = self.laid_out() if which is None else self.as_gathered(x.dtype)[which]
         flat = weight.flatten(0, 1)
         if flat.is_cuda:
@@ -152,9 +159,9 @@ class GeneratorBank(nn.Module):
         return dict(zip(("classes", "channels", "depth", "width", "skip"), self.shape, strict=True))
 
     def use_kernels(self) -> None:
-        """Run batch norms by our own kernels from now on, in passes under autocast."""
+        """Run batch norms, and convolutions back, by our own kernels from now on, in passes under autocast."""
         for module in self.modules():
-            if isinstance(module, ClassNorm):
+            if isinstance(module, ClassNorm | ClassConv):
                 module.kernels = True
 
     def forward(self, exemplar: Tensor, unlabelled: Tensor, which: Tensor | None = None, track: bool = True) -> Tensor:
