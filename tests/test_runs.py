@@ -1,20 +1,24 @@
 """The run's folder: what is refused, what survives a failed write, who holds the lock."""
 
+import contextlib
 import errno
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tiny_runs import Watch, tiny_experiment
+from torch import Tensor
 
 from daydream import runs
 from daydream.errors import UserError
-from daydream.runs import RunFolder, find_runs, load_checkpoint, save_checkpoint
+from daydream.runs import CheckpointWriter, RunFolder, find_runs, load_checkpoint, save_checkpoint
 
 CONFIG = {"format": 1, "run": {"seed": 3}}
 
@@ -271,6 +275,75 @@ def test_the_previous_checkpoint_survives_a_full_disk(
     save_checkpoint(folder, {"epoch": 2}, components(2.0))
     assert_holds(folder, 2, 2.0)
     assert len(list(folder.iterdir())) == 4
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Hold up the writing of checkpoints until it is set."""
+    event, inner = threading.Event(), runs.save_checkpoint
+
+    def held_up(*args: Any) -> None:
+        assert event.wait(30)
+        inner(*args)
+
+    monkeypatch.setattr(runs, "save_checkpoint", held_up)
+    return event
+
+
+def test_a_checkpoint_is_of_the_moment_it_was_asked_for(folder: Path, gate: threading.Event) -> None:
+    """What the run changes while it is being written is not in it."""
+    given = components(2.0)
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        writer.save({"epoch": 2}, given)
+        for tensors in given.values():
+            for tensor in tensors.values():
+                tensor.zero_()
+        assert_holds(folder, 1, 1.0)
+        gate.set()
+    assert_holds(folder, 2, 2.0)
+
+
+def test_checkpoints_that_wait_are_written_in_their_order(folder: Path, gate: threading.Event) -> None:
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        writer.save({"epoch": 2}, components(2.0))
+        writer.save({"epoch": 3}, {"memory": components(2.0)["memory"]}, {"net.main", "tensors"})  # those of epoch 2
+        threading.Timer(0.05, gate.set).start()
+        writer.save({"epoch": 4}, components(2.0) | {"net.main": {}}, ["net.main"])  # waits until one is written
+        assert json.loads((folder / "latest.json").read_text())["epoch"] >= 2
+    assert_holds(folder, 4, 2.0)
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_after_a_checkpoint_that_failed_no_other_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would name as unchanged what was never written."""
+    inner = runs._write_component
+
+    def full(path: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
+        monkeypatch.setattr(runs, "_write_component", inner)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(runs, "_write_component", full)
+    writer = CheckpointWriter(folder)
+    writer.save({"epoch": 2}, components(2.0))
+    writer.save({"epoch": 3}, components(3.0), ["net.main"])
+    for _ in range(2):
+        with pytest.raises(UserError, match="No space left on device; the previous one is intact"):
+            writer.wait()
+    writer.save({"epoch": 4}, components(4.0))
+    with pytest.raises(UserError, match="No space left"):
+        writer.close()
+    assert_holds(folder, 1, 1.0)
+
+
+def test_a_run_that_cannot_write_its_last_checkpoint_does_not_say_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(runs, "_write_component", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        tiny_experiment().start(tmp_path / "run", Watch(stop_at=2))
 
 
 LIMITED = """

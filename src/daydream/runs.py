@@ -8,11 +8,14 @@ import contextlib
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -21,6 +24,7 @@ from daydream import atomic
 from daydream.errors import UserError
 
 Components = Mapping[str, Mapping[str, Tensor]]
+UNWRITTEN = 2  # checkpoints that may wait to be written: a large one, and the one that soon follows it
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,52 @@ def save_checkpoint(
             f"the checkpoint could not be written to {folder}: {error.strerror or error}; the previous one is intact: "
             f"free some space and `daydream resume {folder.parent}`"
         ) from error
+
+
+class CheckpointWriter:
+    """Writes a run's checkpoints in a thread, one after the other, while the run goes on.
+
+    What a checkpoint holds is copied to the host before `save` returns: the thread never speaks to a GPU, on which a
+    step may be being captured. If a checkpoint cannot be written, no later one is, since it may name files of it as
+    unchanged; the next `save` or `wait` says why.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.unwritten: deque[Future[None]] = deque()
+        self.latest: Future[None] | None = None
+
+    def save(self, info: Mapping[str, Any], components: Components, unchanged: Collection[str] = ()) -> None:
+        """Let a checkpoint be written, as `save_checkpoint` does; wait only if too many wait already."""
+        self.wait(UNWRITTEN - 1)
+        copies = {
+            name: {
+                key: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+                for key, value in tensors.items()
+            }
+            for name, tensors in components.items()
+            if name not in unchanged
+        }
+        before = self.latest
+
+        def write() -> None:
+            if before is not None:
+                before.result()  # done by now, but it may have failed
+            save_checkpoint(self.folder, info, copies, unchanged)
+
+        self.latest = self.pool.submit(write)
+        self.unwritten.append(self.latest)
+
+    def wait(self, most: int = 0) -> None:
+        """Return once at most so many checkpoints are still to be written; raise what went wrong with one."""
+        while len(self.unwritten) > most:
+            self.unwritten.popleft().result()
+
+    def close(self) -> None:
+        """Write what is left."""
+        with self.pool:
+            self.wait()
 
 
 def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:

@@ -11,7 +11,7 @@ from daydream import base, checkpoint, evaluate, tensorboard
 from daydream.engine import Engine, EpochReport, Lockstep, Partial, Training
 from daydream.inference import over_images
 from daydream.memory import class_means
-from daydream.runs import RunFolder, save_checkpoint
+from daydream.runs import CheckpointWriter, RunFolder
 from daydream.settings import plain_json
 from daydream.stage import Stage, State
 from daydream.stream import Task
@@ -85,7 +85,7 @@ class Session:
         self.method, self.stream = experiment.method, experiment.stream
         self.engine = Engine(experiment.hardware, experiment.config.run.seed, experiment.team)
         self.identity = experiment.identity()
-        self.ledger = checkpoint.Ledger()
+        self.ledger, self.writer = checkpoint.Ledger(), CheckpointWriter(run.path / "checkpoint")
         self.began = time.perf_counter()
         wanted = experiment.config.run.tensorboard and run.writes
         self.board = tensorboard.Board(run.path / "tensorboard", cursor.epochs) if wanted else None
@@ -94,8 +94,9 @@ class Session:
         """Run what is left and write the result."""
         self.experiment.hardware.set_up()
         self.progress.run_begins(self.experiment, self.run.path, self.resumed)
-        while self.cursor.task < self.experiment.num_tasks:
-            yield from self.run_task(self.stream.task(self.cursor.task))
+        with contextlib.closing(self.writer):
+            while self.cursor.task < self.experiment.num_tasks:
+                yield from self.run_task(self.stream.task(self.cursor.task))
         if not self.run.writes:
             return {}
         result: dict[str, Any] = plain_json(self.result())
@@ -173,7 +174,7 @@ class Session:
             "metrics_size": self.run.metrics_size,
         }
         unchanged = self.ledger.unchanged(self.state, self.stage.train_mode)
-        save_checkpoint(self.run.path / "checkpoint", whole, components, unchanged)
+        self.writer.save(whole, components, unchanged)
         self.ledger.note(self.state)
 
     def seconds(self) -> float:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from daydream.nets.aside import IMAGINING, Aside
 from daydream.nets.network import Company, Network
 from daydream.nets.norm import Norm
 
@@ -87,7 +88,7 @@ def test_a_network_gives_the_same_with_company(training: bool) -> None:
         net.load_state_dict(before)
         alone, after = call(), copy.deepcopy(net.state_dict())
         net.load_state_dict(before)
-        company = Company(images=v, maps=maps)
+        company = Company(images=v, maps=lambda: (maps, Aside(maps.device, IMAGINING)))
         with net.joined_by(company):
             found = call()
         for mine, theirs in zip(found, alone, strict=True):

@@ -30,7 +30,7 @@ from daydream.errors import UserError
 from daydream.inference import over_images
 from daydream.losses import cross_entropy, soft_cross_entropy
 from daydream.memory import EVERY_ASIDE, FIRST_ASIDE
-from daydream.methods.method import Method, RehearsalSettings, joined, memory_names, network
+from daydream.methods.method import Method, RehearsalSettings, by_both, joined, memory_names, network
 from daydream.nets.heads import LinearHead
 from daydream.settings import require, setting
 from daydream.stage import SGD, Batch, Group, Stage, State
@@ -113,9 +113,7 @@ class BiC(Method[BiCSettings]):
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
             images, labels = joined(batch, "new", "old")
-            scores = network(state)(images)
-            with torch.no_grad():
-                old_scores = network(state, "old")(images)
+            scores, old_scores = by_both(state, lambda net: net(images))
             distill = soft_cross_entropy(scores, old_scores, self.settings.temperature)
             return {"ce": (1 - share) * cross_entropy(scores, labels), "distill": share * distill}
 

@@ -13,12 +13,11 @@ fresh when their classes arrive; a batch holds new images and exemplars in fixed
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from daydream import schedules
 from daydream.losses import overwritten_bce
-from daydream.methods.method import Method, RehearsalSettings, joined, network
+from daydream.methods.method import Method, RehearsalSettings, by_both, joined, network
 from daydream.settings import setting
 from daydream.stage import Batch, Stage, State
 from daydream.stream import Task
@@ -65,8 +64,7 @@ class ICaRL(Method[ICaRLSettings]):
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
             images, labels = joined(batch, "new", "old")
-            with torch.no_grad():
-                old_scores = network(state, "old")(images)
-            return {"bce": overwritten_bce(network(state)(images), labels, old_scores, task.num_classes)}
+            scores, old_scores = by_both(state, lambda net: net(images))
+            return {"bce": overwritten_bce(scores, labels, old_scores, task.num_classes)}
 
         return replace(self.rehearse(task, task.train), losses=losses)

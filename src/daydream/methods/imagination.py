@@ -24,8 +24,9 @@ from daydream import mining, rng, schedules
 from daydream.counterparts import Gathered, measure
 from daydream.data.images import ImageSet
 from daydream.errors import UserError
-from daydream.inference import over_images
+from daydream.inference import over_images, over_rows
 from daydream.methods.method import Method, memory_names, network
+from daydream.nets.aside import IMAGINING, Aside
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import Company, Network, in_mode
 from daydream.settings import require, setting
@@ -33,6 +34,7 @@ from daydream.stage import SGD, Batch, Batches, Draw, Group, Noise, Samples, Sta
 from daydream.stream import Task
 
 EXEMPLARS, UNLABELLED = 4, 5  # of a class in an update (released code)
+GATHERED = 128  # exemplars whose counterparts are measured at a time: each brings the weights of its generator
 CLASSES = 6  # in an update of the released code, at most: its losses are means over them, ours over all new classes
 
 
@@ -267,15 +269,26 @@ class Imagination:
 
         Imagined and unlabelled features must not enter the statistics that real images are judged with.
         """
-        with in_mode(net, training=False):  # as where the generators were trained
-            return Company(maps=self.imagine(state, net, exemplars.images, exemplars.labels, pile.images))
 
-    def imagine(self, state: State, net: Network, exemplars: Tensor, labels: Tensor, pile: Tensor) -> Tensor:
-        """Return counterparts [B * n, c, h, w] of exemplars [B, ...] of classes `labels`, from a pile [B * n, ...]."""
-        with torch.no_grad():
-            h_m, h_u = net.lower(torch.cat([exemplars, pile])).split([len(exemplars), len(pile)])
-            u = h_u.unflatten(0, (len(exemplars), -1))
-            mixed: Tensor = state.nets["generators"](h_m[:, None].expand_as(u), u, labels).flatten(0, 1)
+        def imagined() -> tuple[Tensor, Aside]:
+            aside = Aside(state.device, IMAGINING)
+            with in_mode(net, training=False), torch.no_grad():  # as where the generators were trained
+                maps = net.lower(torch.cat([exemplars.images, pile.images]))
+                aside.keep(maps)
+                with aside:
+                    return self.mixed(state, maps, exemplars.labels), aside
+
+        return Company(maps=imagined)
+
+    @torch.no_grad()
+    def mixed(self, state: State, maps: Tensor, labels: Tensor) -> Tensor:
+        """Return counterparts [B * n, c, h, w] of exemplars of classes `labels` [B].
+
+        `maps` [B + B * n, c, h, w] are those of the exemplars, then those of the unlabelled images they are mixed with.
+        """
+        h_m, h_u = maps.split([len(labels), len(maps) - len(labels)])
+        u = h_u.unflatten(0, (len(labels), -1))
+        mixed: Tensor = state.nets["generators"](h_m[:, None].expand_as(u), u, labels).flatten(0, 1)
         return mixed
 
     def pile_terms(
@@ -318,23 +331,21 @@ class Imagination:
     def gather(self, state: State, images: ImageSet, generator: torch.Generator) -> Gathered:
         """Return features of real images, of the exemplars of their classes, and of the exemplars' counterparts."""
         exemplars = state.memory.as_set(images.class_names).of_classes(images.labels.unique())
-        wanted = exemplars.labels.repeat_interleave(max(1, self.settings.counterparts))
+        each = max(1, self.settings.counterparts)
+        wanted = exemplars.labels.repeat_interleave(each)
         pile = self.mined(state).pixels.fetch(
             mining.draw_other_class(generator, state.tensors["pile.classes"].cpu(), wanted)
         )
         net, prepare = network(state), self.setup.prepare
         labels = exemplars.labels.to(state.device)
-        with torch.compiler.set_stance("force_eager"):
-            parts = [
-                net.upper(self.imagine(state, net, prepare(x), y, prepare(u)))
-                for x, y, u in zip(
-                    exemplars.pixels.fetch(torch.arange(len(exemplars))).split(128),
-                    labels.split(128),
-                    pile.split(128 * (len(wanted) // len(labels))),
-                    strict=True,
-                )
-            ]
-        z = torch.cat(parts)
+
+        def features(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+            z = net.upper(self.mixed(state, net.lower(torch.cat([prepare(x), prepare(u.flatten(0, 1))])), y))
+            rows: Tensor = z.unflatten(0, u.shape[:2])
+            return rows
+
+        held_images = exemplars.pixels.fetch(torch.arange(len(exemplars)))
+        z = over_rows(features, held_images, labels, pile.unflatten(0, (-1, each)), most=GATHERED).flatten(0, 1)
         real, held = self.method.features(state, images), self.method.features(state, exemplars)
         a, b, c = (F.normalize(f.float(), dim=1) for f in (real, held, z))
         truths = (images.labels.to(state.device), labels, wanted.to(state.device))

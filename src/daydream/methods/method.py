@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
@@ -17,6 +17,7 @@ from daydream.data.images import ImageSet
 from daydream.inference import over_images
 from daydream.losses import cross_entropy
 from daydream.memory import Budget
+from daydream.nets.aside import TEACHING, Aside
 from daydream.nets.heads import imprint
 from daydream.nets.network import Network, mean_weight_norm
 from daydream.nets.resnet import parameter_count
@@ -91,6 +92,7 @@ class RebalancingSettings(RehearsalSettings):
 
 
 S = TypeVar("S", bound=TrainingSettings)
+T = TypeVar("T")
 
 
 class Method(ABC, Generic[S]):
@@ -294,6 +296,18 @@ def all_but_old_classes(state: State) -> list[Group]:
 def network(state: State, name: str = "net") -> Network:
     """Return a network of the state as what it is."""
     return cast(Network, state.nets[name])
+
+
+def by_both(state: State, run: Callable[[Network], T], taught: Callable[[Network], T] | None = None) -> tuple[T, T]:
+    """Return what `run` gives of the network, and what it, or `taught`, gives of the old one, without a gradient.
+
+    On a GPU the two passes run side by side.
+    """
+    with Aside(state.device, TEACHING) as aside, torch.no_grad():
+        theirs = (taught or run)(network(state, "old"))
+    ours = run(network(state))
+    aside.join()
+    return ours, theirs
 
 
 def joined(batch: Batch, *streams: str) -> tuple[Tensor, Tensor]:

@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from daydream.losses import cosine_distillation, nca, pod_spatial
-from daydream.methods.method import Method, RebalancingSettings, Setup, all_but_old_classes, network
+from daydream.methods.method import Method, RebalancingSettings, Setup, all_but_old_classes, by_both, network
 from daydream.nets.heads import ScaledProxyHead
 from daydream.nets.resnet import pooled
 from daydream.settings import require, setting
@@ -74,9 +73,7 @@ class PODNet(Method[PODNetSettings]):
     def terms(self, task: Task, state: State, images: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Return the losses of section 3 on new images and exemplars alike."""
         settings = self.settings
-        maps = network(state).maps(images)
-        with torch.no_grad():
-            maps_old = network(state, "old").maps(images)
+        maps, maps_old = by_both(state, lambda net: net.maps(images))
         z, z_old = pooled(maps[-1]), pooled(maps_old[-1])
         spatial = SPATIAL[settings.configuration] if settings.spatial is None else settings.spatial
         strength = math.sqrt(task.num_seen / task.num_new)

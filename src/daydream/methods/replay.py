@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import torch
 from torch import Tensor
 
 from daydream.losses import cosine_distillation
-from daydream.methods.method import Method, RehearsalSettings, joined, network
+from daydream.methods.method import Method, RehearsalSettings, by_both, joined, network
 from daydream.settings import require, setting
 from daydream.stage import Batch, Group, Stage, State
 from daydream.stream import Task
@@ -63,9 +62,7 @@ class Replay(Method[ReplaySettings]):
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
             images, labels = joined(batch, "new", "old")
-            z = network(state).features(images)
-            with torch.no_grad():
-                z_old = network(state, "old").features(batch["old"].images)
+            z, z_old = by_both(state, lambda net: net.features(images), lambda old: old.features(batch["old"].images))
             return {
                 "ce": self.classification(state, z, labels),
                 "distill": strength * cosine_distillation(z[-len(z_old) :], z_old),

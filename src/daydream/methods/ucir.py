@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-import torch
 from torch import Tensor
 
 from daydream import schedules
 from daydream.losses import cosine_distillation, margin_ranking
-from daydream.methods.method import Method, RebalancingSettings, all_but_old_classes, network
+from daydream.methods.method import Method, RebalancingSettings, all_but_old_classes, by_both, network
 from daydream.nets.heads import CosineHead
 from daydream.settings import require, setting
 from daydream.stage import Stage, State
@@ -66,11 +65,9 @@ class UCIR(Method[UCIRSettings]):
 
     def terms(self, task: Task, state: State, images: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Return the losses of section 3.5 on new images and exemplars alike."""
-        net, settings = network(state), self.settings
-        z = net.features(images)
-        with torch.no_grad():
-            z_old = network(state, "old").features(images)
-        cosines = cast(CosineHead, net.head).cosines(z)
+        settings = self.settings
+        z, z_old = by_both(state, lambda net: net.features(images))
+        cosines = cast(CosineHead, network(state).head).cosines(z)
         strength = settings.less_forget * math.sqrt(task.num_old / task.num_new)
         return {
             "ce": self.classification(state, z, labels),

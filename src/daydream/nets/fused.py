@@ -18,6 +18,7 @@ import triton
 from torch import Tensor, nn
 
 from daydream.nets import launches
+from daydream.nets.aside import WEIGHING, Aside
 from daydream.nets.launches import (
     Pass,
     blank,
@@ -85,13 +86,16 @@ def backward(
     # A stage's layers share their chunks, so that one sum over them ends all.
     parts = g.new_empty(plan_of(passes[-1].x).chunks, sum(sizes) if trains else 0, dtype=torch.float32)
     views = parts.split(sizes, dim=1) if trains else ()
+    aside = Aside(g.device, WEIGHING)
 
     def into(i: int, g: Tensor, sums: Tensor, stride: int) -> Tensor:
         """Return the gradient of what convolution i wrote, and add up that of its weights."""
         backs[i] = normalise_back(sums, passes[i], stored, hosts)
         g = differ(g, passes[i], backs[i], hosts)
         if trains:
-            weigh(passes[i].x, g, stride, views[i])
+            aside.keep(g)
+            with aside:  # no other gradient waits for that of weights
+                weigh(passes[i].x, g, stride, views[i])
         return g
 
     g = g.to(passes[-1].a.dtype).contiguous(memory_format=torch.channels_last)
@@ -120,6 +124,7 @@ def backward(
             shortcut = g
         if found is not None:
             g, sums = dx, found
+    aside.join()
     grads: list[Tensor | None] = [None] * (3 * len(layers))
     if trains:
         for i, (layer, flat) in enumerate(zip(layers, parts.sum(0).split(sizes), strict=True)):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from daydream.errors import UserError, unknown
+from daydream.nets.aside import Aside
 from daydream.nets.heads import HEADS, Head
 from daydream.nets.norm import Hosting
 from daydream.nets.resnet import BACKBONES, Backbone, pooled, to_channels_last
@@ -110,8 +111,8 @@ class Company:
 
     images: Tensor | None = None
     """Images [V, 3, H, W], for both halves."""
-    maps: Tensor | None = None
-    """Maps [M, c, h, w], for the upper half."""
+    maps: Callable[[], tuple[Tensor, Aside]] | None = None
+    """What makes maps [M, c, h, w] for the upper half: asked before the batch passes, awaited where they join it."""
     features: Tensor | None = None
     """What came of the maps and then of the images [M + V, D], after the pass."""
 
@@ -179,10 +180,13 @@ class Network(nn.Module):
         company, self.company = self.company, None
         assert company is not None
         count = len(x)
+        made = [company.maps()] if company.maps else []
         with self.lower.hosting(None if company.images is None else count):
             lower = self.lower(x if company.images is None else torch.cat([x, company.images]), every=True)
         hosts, guests = (list(part) for part in zip(*(parted(maps, count) for maps in lower), strict=True))
-        joining = [hosts[-1], guests[-1]] if company.maps is None else [hosts[-1], company.maps, guests[-1]]
+        for _, aside in made:
+            aside.join()
+        joining = [hosts[-1], *(maps for maps, _ in made), guests[-1]]
         with self.upper.hosting(count):
             upper = self.upper(torch.cat([maps.to(hosts[-1].dtype) for maps in joining]), every=True)
         ends = [parted(maps, count) for maps in upper]

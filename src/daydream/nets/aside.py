@@ -1,0 +1,55 @@
+"""Passes beside other passes on a GPU: a small network leaves it half idle, and some of a step waits for nothing else.
+
+Between a pass's beginning and its `join` it shares no memory with the work beside it but what both only read. Within a
+captured step it becomes a branch of the graph.
+"""
+
+import functools
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+WEIGHING, TEACHING, IMAGINING = range(3)
+"""Places beside a step: of gradients for weights, of the old network's pass, of the generators'."""
+
+
+class Aside:
+    """A stream beside the current one. What is asked for inside `with` begins after all that was asked for before it.
+
+    It runs beside what comes after, until `join`: not before then may what it makes be used.
+    """
+
+    def __init__(self, device: torch.device, place: int) -> None:
+        self.stream = beside(torch.cuda.current_stream(device), place) if device.type == "cuda" else None
+        self.kept: list[Tensor] = []
+
+    def __enter__(self) -> Self:
+        if self.stream is not None:
+            self.here = torch.cuda.current_stream(self.stream.device)
+            self.stream.wait_stream(self.here)
+            torch.cuda.set_stream(self.stream)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.stream is not None:
+            torch.cuda.set_stream(self.here)
+
+    def keep(self, *tensors: Tensor) -> None:
+        """Keep what is read aside and made here: let go of before `join`, its memory would be handed out again."""
+        self.kept += tensors
+
+    def join(self) -> None:
+        """Let what is asked for from now on wait for all that runs aside."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+        self.kept.clear()
+
+
+@functools.cache
+def beside(stream: torch.cuda.Stream, place: int) -> torch.cuda.Stream:
+    """Return the stream of this place beside another, always the same: each keeps memory of its own."""
+    return torch.cuda.Stream(stream.device)
