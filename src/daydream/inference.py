@@ -71,6 +71,7 @@ def over_images(
 def over_rows(call: Callable[..., Tensor], *aligned: Tensor, most: int) -> Tensor:
     """Return `call` of rows that belong together, at most so many at a time, concatenated."""
     count = len(aligned[0])
+    assert len({tensor.device.type for tensor in aligned}) == 1, "rows that belong together are filled up together"
     size = portion(count, most)
     with plainly(tuned=False):
         portions = zip(*(tensor.split(size) for tensor in aligned), strict=True)

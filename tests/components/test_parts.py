@@ -13,7 +13,6 @@ from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.export import of_run
 from daydream.methods import METHODS, load_method
-from daydream.methods.replay import Dream
 from daydream.runs import RunFolder
 from daydream.tables import command_of
 
@@ -101,7 +100,8 @@ def test_a_recipe_brings_its_defaults_and_config_json_records_them(tmp_path: Pat
     experiment = tiny_experiment("dream", {"tasks": 1})
     experiment.start(tmp_path / "run", Watch())
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert {key: config["parts"][key] for key in Dream.defaults} == Dream.defaults
+    assert (config["parts"]["blend"], config["parts"]["rotations"]) == ("0.6", "base")
+    assert config["imagination"]["pile_distillation"] == 0.5
     assert config_from_json(config).to_json() == experiment.config.to_json()
     words = command_of(config)
     assert "--method dream" in words

@@ -9,6 +9,7 @@ from tiny_runs import Watch, tiny_experiment, without_times
 from torch import Tensor
 
 from daydream.components.rotations import draw_turns, every_turn, one_turn
+from daydream.config import config_from_json
 from daydream.errors import UserError
 from daydream.methods.method import network
 from daydream.nets.heads import HEADS
@@ -168,12 +169,13 @@ def test_a_settled_base_task_is_shared_whole(tmp_path: Path) -> None:
     assert without_times(first["tasks"]) == without_times(second["tasks"])
 
 
-@pytest.mark.parametrize(
-    ("parts", "line"),
-    [
-        ({"rotations": "base", "rotation_settle": 1.0}, r"--rotation-settle 1\.0 must be at least 0 and below 1"),
-    ],
-)
-def test_settling_that_makes_no_sense(parts: dict[str, object], line: str) -> None:
-    with pytest.raises(UserError, match=line):
-        tiny_experiment(parts=parts)
+def test_settling_that_makes_no_sense() -> None:
+    with pytest.raises(UserError, match=r"--rotation-settle 1\.0 must be at least 0 and below 1"):
+        tiny_experiment(parts={"rotations": "base", "rotation_settle": 1.0})
+
+
+def test_a_run_from_before_settling_did_not_settle() -> None:
+    stored = tiny_experiment(parts={"rotations": "base"}).config.to_json()
+    assert config_from_json(stored).parts.rotation_settle == 0.2
+    del stored["parts"]["rotation_settle"]
+    assert config_from_json(stored).parts.rotation_settle == 0.0

@@ -82,3 +82,9 @@ def test_mixtures_do_not_enter_the_statistics_of_real_images() -> None:
         stage.losses(own, feed.read(torch.zeros(1, dtype=torch.int64)))
         found.append(net.upper.stage4[0].norm1.running_mean.clone())
     torch.testing.assert_close(*found)
+
+
+def test_mixtures_alone_are_its_default() -> None:
+    """As measured beside the paper's row; `imagine` distils on the pile too."""
+    found = {name: tiny_experiment(name).config.imagination.pile_distillation for name in ("mixup", "imagine")}
+    assert found == {"mixup": 0.0, "imagine": 0.5}

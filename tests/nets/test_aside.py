@@ -86,7 +86,7 @@ class Alone(Aside):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("method", ["replay", "imagine", "podnet", "bic"])
+@pytest.mark.parametrize("method", ["replay", "imagine", "mixup", "ucir", "podnet", "bic"])
 def test_captured_steps_are_those_in_line(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last bit: the kernels add up in a fixed order, so that nothing but a race can make a difference."""
     data = {"classes": 20, "train_per_class": 64, "test_per_class": 4, "image_size": 32, "pile_size": 600}

@@ -2,11 +2,13 @@
 
 import json
 import logging
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from daydream.components.parts import PartsSettings
 from daydream.config import make_config
 from daydream.errors import UserError
 from daydream.reproduce import grids
@@ -77,6 +79,13 @@ def test_only_settings_of_what_a_run_carries_matter(
     result["config"][section][setting] = value
     there.write_text(json.dumps(result))
     assert done(plan_from(there.parent, "parts")) == ([name] if counts else [])
+
+
+def test_every_setting_of_parts_belongs_to_one_by_its_name() -> None:
+    """By which those of parts that a run does not carry are left out."""
+    names = ("blend", "rotation", "ema")
+    owners = [[name for name in names if field.name.startswith(name)] for field in fields(PartsSettings)]
+    assert [len(found) for found in owners] == [1] * len(owners)
 
 
 def test_another_pile_does(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ EAGER_STEPS = 3  # run as they are before a capture: they allocate, compile and 
 
 
 class Interrupted(Exception):
-    """The run was asked to stop and has written a checkpoint."""
+    """The run was asked to stop, and its checkpoint was handed over to be written."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Lockstep:
         self.leave_out_failed()
 
     def stop(self, epoch: int, step: int) -> None:
-        """Write the checkpoint of every run, and stop."""
+        """Hand over the checkpoint of every run, and stop."""
         for training in self.trainings:
             with training.failing_alone():
                 training.watcher.checkpoint(training.loop.stands(epoch, step))

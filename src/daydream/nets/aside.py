@@ -51,5 +51,8 @@ class Aside:
 
 @functools.cache
 def beside(stream: torch.cuda.Stream, place: int) -> torch.cuda.Stream:
-    """Return the stream of this place beside another, always the same: each keeps memory of its own."""
+    """Return the stream of this place beside another, always the same: each keeps memory of its own.
+
+    A device has 32 of them; beyond that two places share one, and their work is done in line.
+    """
     return torch.cuda.Stream(stream.device)
