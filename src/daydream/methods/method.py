@@ -301,7 +301,7 @@ def network(state: State, name: str = "net") -> Network:
 def by_both(state: State, run: Callable[[Network], T], taught: Callable[[Network], T] | None = None) -> tuple[T, T]:
     """Return what `run` gives of the network, and what it, or `taught`, gives of the old one, without a gradient.
 
-    On a GPU the two passes run side by side: what they read must outlive the call, as a batch does.
+    On a GPU the two passes may run side by side: what they read must outlive the call, as a batch does.
     """
     with Aside(state.device, TEACHING) as aside, torch.no_grad():
         theirs = (taught or run)(network(state, "old"))

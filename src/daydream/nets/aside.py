@@ -13,6 +13,8 @@ from torch import Tensor
 
 WEIGHING, TEACHING, IMAGINING = range(3)
 """Places beside a step: of gradients for weights, of the old network's pass, of the generators'."""
+READY = False
+"""Whether work runs aside. Off until steps on a GPU are seen to be those in line, bit for bit (`test_aside.py`)."""
 
 
 class Aside:
@@ -22,7 +24,8 @@ class Aside:
     """
 
     def __init__(self, device: torch.device, place: int) -> None:
-        self.stream = beside(torch.cuda.current_stream(device), place) if device.type == "cuda" else None
+        apart = READY and device.type == "cuda"
+        self.stream = beside(torch.cuda.current_stream(device), place) if apart else None
         self.kept: list[Tensor] = []
 
     def __enter__(self) -> Self:

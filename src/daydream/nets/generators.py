@@ -159,9 +159,12 @@ class GeneratorBank(nn.Module):
         return dict(zip(("classes", "channels", "depth", "width", "skip"), self.shape, strict=True))
 
     def use_kernels(self) -> None:
-        """Run batch norms, and convolutions back, by our own kernels from now on, in passes under autocast."""
+        """Run batch norms by our own kernels from now on, in passes under autocast.
+
+        Those of the convolutions (`ClassConv.kernels`) stay off until they have been measured on a GPU.
+        """
         for module in self.modules():
-            if isinstance(module, ClassNorm | ClassConv):
+            if isinstance(module, ClassNorm):
                 module.kernels = True
 
     def forward(self, exemplar: Tensor, unlabelled: Tensor, which: Tensor | None = None, track: bool = True) -> Tensor:
