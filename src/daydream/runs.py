@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
@@ -171,6 +171,15 @@ class CheckpointWriter:
         """Return once at most so many checkpoints are still to be written; raise what went wrong with one."""
         while len(self.unwritten) > most:
             self.unwritten.popleft().result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what is left. A mistake that has ended the run is told, not that this failed too."""
+        told = kind is not None and issubclass(kind, UserError)
+        with contextlib.suppress(UserError) if told else contextlib.nullcontext():
+            self.close()
 
     def close(self) -> None:
         """Write what is left."""

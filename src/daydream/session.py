@@ -94,7 +94,7 @@ class Session:
         """Run what is left and write the result."""
         self.experiment.hardware.set_up()
         self.progress.run_begins(self.experiment, self.run.path, self.resumed)
-        with contextlib.closing(self.writer):
+        with self.writer:
             while self.cursor.task < self.experiment.num_tasks:
                 yield from self.run_task(self.stream.task(self.cursor.task))
         if not self.run.writes:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from daydream.nets.aside import IMAGINING, Aside
 from daydream.nets.network import Company, Network
 from daydream.nets.norm import Norm
+from daydream.nets.timm_backbone import _with_guests
 
 HOSTS, GUESTS, CHANNELS, SIDE = 4, 3, 5, 2
 
@@ -111,3 +112,35 @@ def test_company_passes_once() -> None:
     assert first is not None
     assert company.features is first
     assert net.company is None
+
+
+class Acting(nn.BatchNorm2d):
+    """A batch norm that also drops and rectifies, as timm's."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.act(self.drop(super().forward(x)))
+        return y
+
+
+def test_a_norm_that_rectifies_has_guests_too() -> None:
+    torch.manual_seed(0)
+    plain = Acting(4).double()
+    nn.init.uniform_(plain.weight)
+    nn.init.uniform_(plain.bias, -1)
+    norm = copy.deepcopy(plain)
+    norm.__class__ = _with_guests(Acting)
+    x = 3 + torch.randn(5, 4, 2, 2, dtype=torch.float64)
+    norm.hosts = 3
+    found, hosts = norm(x), plain(x[:3])
+    torch.testing.assert_close(found[:3], hosts)
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(getattr(norm, name), getattr(plain, name))
+    for c in range(4):
+        real = x[:3, c]
+        y = (x[3:, c] - real.mean()) / (real.var(correction=0) + norm.eps).sqrt() * norm.weight[c] + norm.bias[c]
+        torch.testing.assert_close(found[3:, c], y.clamp(min=0))
+    assert (found[3:] == 0).any()
