@@ -58,8 +58,8 @@ def rows_of(classes: int, samples: int, width: int, hardware: Hardware, repeat: 
     if hardware.kernels:
         bank.use_kernels()
     by_torch = copy.deepcopy(bank)
-    for conv in convolutions_of(bank):
-        conv.kernels = hardware.kernels
+    for conv in convolutions_of(by_torch):
+        conv.kernels = False
     alone = [generator(width).to(device).train() for _ in range(classes)]
     for each in alone:
         to_channels_last(each)

@@ -13,8 +13,6 @@ from torch import Tensor
 
 WEIGHING, TEACHING, IMAGINING = range(3)
 """Places beside a step: of gradients for weights, of the old network's pass, of the generators'."""
-READY = False
-"""Whether work runs aside. Off until steps on a GPU are seen to be those in line, bit for bit (`test_aside.py`)."""
 
 
 class Aside:
@@ -24,11 +22,13 @@ class Aside:
     """
 
     def __init__(self, device: torch.device, place: int) -> None:
-        apart = READY and device.type == "cuda"
+        apart = device.type == "cuda"
         self.stream = beside(torch.cuda.current_stream(device), place) if apart else None
+        self.used = False
         self.kept: list[Tensor] = []
 
     def __enter__(self) -> Self:
+        self.used = True
         if self.stream is not None:
             self.here = torch.cuda.current_stream(self.stream.device)
             self.stream.wait_stream(self.here)
@@ -47,7 +47,8 @@ class Aside:
 
     def join(self) -> None:
         """Let what is asked for from now on wait for all that runs aside."""
-        if self.stream is not None:
+        # Without work of its own a stream is no part of a capture, which cannot wait for it then.
+        if self.stream is not None and self.used:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
         self.kept.clear()
 

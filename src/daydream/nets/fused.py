@@ -48,27 +48,29 @@ class Layer:
 
 def forward(
     x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool, hosts: int
-) -> tuple[Tensor, list[Pass]]:
-    """Pass x through a stem or a stage; return also what the pass back needs.
+) -> tuple[Tensor, list[Pass], list[Tensor]]:
+    """Pass x through a stem or a stage; return also what the pass back needs, of each layer: its pass, its weights.
 
     In training, the first `hosts` of x make the statistics of the batch norms.
     """
     passes: list[Pass] = []
     dtype = precision(x)
+    weights = weights_of(layers, dtype)
 
     def through(x: Tensor, layer: Layer, stride: int, side: Tensor | None, relu: bool) -> Tensor:
         a = blank(x, layer.conv.out_channels, stride, dtype)
-        sums = convolve(x, layer.conv.weight, a, stride=stride, sums=1 if training else 0, counted=hosts)
+        sums = convolve(x, weights[len(passes)], a, stride=stride, sums=1 if training else 0, counted=hosts)
         norm = normalise(sums, a, layer.norm, not training, hosts)
         passes.append(Pass(x, a, norm))
         return finish(a, norm, side, relu)
 
-    return blocks(x, layers, strides, through), passes
+    return blocks(x, layers, strides, through), passes, weights
 
 
 def backward(
     g: Tensor,
     passes: Sequence[Pass],
+    weights: Sequence[Tensor],
     layers: Sequence[Layer],
     strides: Sequence[int],
     stored: bool,
@@ -111,7 +113,7 @@ def backward(
         before = passes[i - 1] if i else None
         found = convolve(
             inner,
-            layers[i].conv.weight,
+            weights[i],
             dx,
             stride=stride,
             back=True,
@@ -142,7 +144,7 @@ class Stage(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, layers: Sequence[Layer], strides: Sequence[int], training: bool, hosts: int, *_: Tensor
     ) -> Tensor:
-        y, passes = forward(x, layers, strides, training, hosts)
+        y, passes, ctx.weights = forward(x, layers, strides, training, hosts)
         ctx.layers, ctx.strides, ctx.training, ctx.hosts = layers, strides, training, hosts
         ctx.save_for_backward(*(tensor for passed in passes for tensor in passed))
         return y
@@ -151,7 +153,8 @@ class Stage(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         kept, wants = ctx.saved_tensors, ctx.needs_input_grad
         passes = [Pass(*kept[i : i + 3]) for i in range(0, len(kept), 3)]
-        dx, grads = backward(g, passes, ctx.layers, ctx.strides, not ctx.training, ctx.hosts, wants[0], any(wants[5:]))
+        stored, trains = not ctx.training, any(wants[5:])
+        dx, grads = backward(g, passes, ctx.weights, ctx.layers, ctx.strides, stored, ctx.hosts, wants[0], trains)
         return dx, None, None, None, None, *grads
 
 
@@ -159,6 +162,16 @@ def precision(x: Tensor) -> torch.dtype:
     """Return the type of maps: autocast's."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def weights_of(layers: Sequence[Layer], dtype: torch.dtype) -> list[Tensor]:
+    """Return the layers' weights in the type of maps, all by one kernel; the few of a stem as they are."""
+    weights: list[Tensor] = [layer.conv.weight for layer in layers]
+    if len(layers) == 1 or weights[0].dtype == dtype:
+        return weights
+    cast = [torch.empty_like(weight, dtype=dtype) for weight in weights]
+    torch._foreach_copy_(cast, weights)
+    return cast
 
 
 def blocks(x: Tensor, layers: Sequence[Layer], strides: Sequence[int], through: Callable[..., Tensor]) -> Tensor:
@@ -173,10 +186,11 @@ def blocks(x: Tensor, layers: Sequence[Layer], strides: Sequence[int], through: 
 def evaluated(x: Tensor, layers: Sequence[Layer], strides: Sequence[int]) -> Tensor:
     """Return what `Stage` does in evaluation mode, for passes that nothing trains on: a kernel for each convolution."""
     dtype = precision(x)
+    weights = iter(weights_of(layers, dtype))
 
     def through(x: Tensor, layer: Layer, stride: int, side: Tensor | None, relu: bool) -> Tensor:
         y = blank(x, layer.conv.out_channels, stride, dtype)
-        convolve(x, layer.conv.weight, y, stride=stride, norm=layer.norm, side=side, relu=relu)
+        convolve(x, next(weights), y, stride=stride, norm=layer.norm, side=side, relu=relu)
         return y
 
     return blocks(x, layers, strides, through)
@@ -241,10 +255,11 @@ def compile_ahead(modules: Sequence[nn.Module], x: Tensor, back: bool) -> None:
                 layers, strides = parts_of(module)
                 x = x.contiguous(memory_format=torch.channels_last)
                 if module.training or back:
-                    y, passes = forward(x, layers, strides, module.training, len(x))
+                    y, passes, weights = forward(x, layers, strides, module.training, len(x))
                     if back:
                         wants_x = x.dtype == y.dtype  # images, which come in float32, get no gradient
-                        backward(y, passes, layers, strides, not module.training, len(x), wants_x, trains=True)
+                        stored = not module.training
+                        backward(y, passes, weights, layers, strides, stored, len(x), wants_x, trains=True)
                     x = y
                 else:
                     x = evaluated(x, layers, strides)

@@ -159,12 +159,9 @@ class GeneratorBank(nn.Module):
         return dict(zip(("classes", "channels", "depth", "width", "skip"), self.shape, strict=True))
 
     def use_kernels(self) -> None:
-        """Run batch norms by our own kernels from now on, in passes under autocast.
-
-        Those of the convolutions (`ClassConv.kernels`) stay off until they have been measured on a GPU.
-        """
+        """Run by our own kernels from now on, in passes under autocast: batch norms, and convolutions back."""
         for module in self.modules():
-            if isinstance(module, ClassNorm):
+            if isinstance(module, ClassNorm | ClassConv):
                 module.kernels = True
 
     def forward(self, exemplar: Tensor, unlabelled: Tensor, which: Tensor | None = None, track: bool = True) -> Tensor:

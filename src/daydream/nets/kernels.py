@@ -4,8 +4,10 @@ A small network spends its step on hundreds of short kernels, and on convolution
 Here a convolution adds up, as it writes its output, the sums that batch norm needs, forward and backward, and in
 evaluation mode it also applies batch norm, shortcut and ReLU. `fused.py` puts them together.
 
-Maps lie in memory as pixels x channels (channels last), weights as out x 3 x 3 x in, float32. Shapes: P pixels of a
+Maps lie in memory as pixels x channels (channels last), weights as out x 3 x 3 x in. Shapes: P pixels of a
 batch of maps, K channels read, N channels written. Channels are padded to powers of two inside a kernel (KP, NP).
+
+EARLY: the kernel was launched while the one before it may still run, and waits for it before it touches memory.
 """
 
 import triton
@@ -53,8 +55,11 @@ def convolve(
     SUMS: tl.constexpr,  # 0: none; 1: y and y^2; 2: y and y a
     BM: tl.constexpr,
     BN: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Write a 3x3 convolution with padding 1, or its gradient for the input: BM pixels and BN channels a program."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     block = tl.program_id(0)
     rows = block * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -63,29 +68,38 @@ def convolve(
     image = rows // (OH * OW)
     oy = rows // OW % OH
     ox = rows % OW
+    # Where tap 0 reads, and which taps read inside the map: a bit each, three by three.
+    if BACK:
+        top = (oy + 1) // STRIDE
+        left = (ox + 1) // STRIDE
+        odd_y = (STRIDE == 1) | (oy % 2 == 1)
+        odd_x = (STRIDE == 1) | (ox % 2 == 1)
+        down = tl.where(odd_y & (top < IH), 0o007, 0) | tl.where(odd_y & (oy > 0), 0o700, 0)
+        across = tl.where(odd_x & (left < IW), 0o111, 0) | tl.where(odd_x & (ox > 0), 0o444, 0)
+        down |= tl.where(oy % STRIDE == 0, 0o070, 0)
+        across |= tl.where(ox % STRIDE == 0, 0o222, 0)
+    else:
+        top = oy * STRIDE - 1
+        left = ox * STRIDE - 1
+        down = tl.where(top >= 0, 0o077, 0o070) | tl.where(top + 2 < IH, 0o700, 0)
+        across = tl.where(left >= 0, 0o333, 0o222) | tl.where(left + 2 < IW, 0o444, 0)
+    found = tl.where(inside, down & across, 0)
+    x_ptrs = x_ptr + ((image * IH + top) * IW + left)[:, None] * K + k[None, :]
+    w_ptrs = w_ptr + k[:, None] * SK + n[None, :] * SN
     dtype = y_ptr.dtype.element_ty
     acc = tl.zeros([BM, BN], dtype=tl.float32)
     for tap in range(9):
+        seen = ((found >> tap) & 1)[:, None] != 0
+        if K < KP:
+            seen = seen & (k < K)[None, :]
         if BACK:
-            ty = oy + 1 - tap // 3
-            tx = ox + 1 - tap % 3
-            iy = ty // STRIDE
-            ix = tx // STRIDE
-            found = inside & (ty >= 0) & (tx >= 0) & (iy < IH) & (ix < IW)
-            if STRIDE > 1:
-                found = found & (ty % STRIDE == 0) & (tx % STRIDE == 0)
+            v = tl.load(x_ptrs - (tap // 3 // STRIDE * IW + tap % 3 // STRIDE) * K, mask=seen, other=0.0)
         else:
-            iy = oy * STRIDE + tap // 3 - 1
-            ix = ox * STRIDE + tap % 3 - 1
-            found = inside & (iy >= 0) & (iy < IH) & (ix >= 0) & (ix < IW)
-        at = ((image * IH + iy) * IW + ix)[:, None] * K + k[None, :]
-        seen = found[:, None] & (k < K)[None, :] if K < KP else found[:, None]
-        v = tl.load(x_ptr + at, mask=seen, other=0.0)
-        at_w = k[:, None] * SK + tap * ST + n[None, :] * SN
+            v = tl.load(x_ptrs + (tap // 3 * IW + tap % 3) * K, mask=seen, other=0.0)
         if K < KP or N < NP:
-            w = tl.load(w_ptr + at_w, mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
+            w = tl.load(w_ptrs + tap * ST, mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
         else:
-            w = tl.load(w_ptr + at_w)
+            w = tl.load(w_ptrs + tap * ST)
         acc = tl.dot(v.to(dtype), w.to(dtype), acc, input_precision="ieee")
     keep = inside[:, None] & (n < N)[None, :]
     at = rows[:, None] * N + n[None, :]
@@ -136,30 +150,40 @@ def weigh(
     STRIDE: tl.constexpr,
     TAPS: tl.constexpr,
     BM: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Write the gradient for a convolution's weights: a chunk of pixels and TAPS of the nine taps a program."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     chunk = tl.program_id(0)
     col = tl.arange(0, TAPS * KP)
     tap = tl.program_id(1) * TAPS + col // KP
     k = col % KP
-    dy = tap // 3 - 1
-    dx = tap % 3 - 1
     wanted = (tap < 9) & (k < K)
+    dy = tl.where(wanted, tap // 3 - 1, 2 * IH)  # what is not wanted lies outside every map
+    dx = tap % 3 - 1
+    off = (dy * IW + dx) * K + k
     n = tl.arange(0, N)
+    pixel = chunk * CHUNK + tl.arange(0, BM)
+    x_ptrs = x_ptr + pixel[:, None] * K + off[None, :]
+    g_ptrs = g_ptr + pixel[:, None] * N + n[None, :]
     dtype = g_ptr.dtype.element_ty
     acc = tl.zeros([TAPS * KP, N], dtype=tl.float32)
     for start in range(0, CHUNK, BM):
-        rows = chunk * CHUNK + start + tl.arange(0, BM)
-        inside = rows < P
-        image = rows // (OH * OW)
-        iy = (rows // OW % OH) * STRIDE
-        ix = (rows % OW) * STRIDE
-        y = iy[:, None] + dy[None, :]
-        x = ix[:, None] + dx[None, :]
-        seen = inside[:, None] & wanted[None, :] & (y >= 0) & (y < IH) & (x >= 0) & (x < IW)
-        at = (((image * IH + iy) * IW + ix) * K)[:, None] + ((dy * IW + dx) * K + k)[None, :]
-        v = tl.load(x_ptr + at, mask=seen, other=0.0)
-        g = tl.load(g_ptr + rows[:, None] * N + n[None, :], mask=inside[:, None], other=0.0)
+        rows = pixel + start
+        inside = (rows < P)[:, None]
+        iy = rows // OW % OH * STRIDE
+        ix = rows % OW * STRIDE
+        # As unsigned numbers, those before the map's first lie far beyond its last.
+        y = (iy[:, None] + dy[None, :]).to(tl.uint32)
+        x = (ix[:, None] + dx[None, :]).to(tl.uint32)
+        seen = inside & (y < IH) & (x < IW)
+        if STRIDE == 1:
+            v = tl.load(x_ptrs + start * K, mask=seen, other=0.0)
+        else:
+            at = ((rows // (OH * OW) * IH + iy) * IW + ix) * K
+            v = tl.load(x_ptr + at[:, None] + off[None, :], mask=seen, other=0.0)
+        g = tl.load(g_ptrs + start * N, mask=inside, other=0.0)
         acc = tl.dot(tl.trans(v.to(dtype)), g, acc, input_precision="ieee")
     place = n[None, :] * (9 * K) + (tap * K + k)[:, None]
     # Of a chunk beyond the last pixel the sum is zero, and is written too.
@@ -195,8 +219,11 @@ def normalise(
     BC: tl.constexpr,
     BLOCKS: tl.constexpr,  # at least `blocks`, a power of two
     BR: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Turn sums into the scale and shift of a batch norm, and follow them with the running statistics."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     mean = tl.load(mean_ptr + c)
     var = tl.load(var_ptr + c)
@@ -227,8 +254,11 @@ def normalise_back(
     BC: tl.constexpr,
     BLOCKS: tl.constexpr,  # at least `blocks`, a power of two
     BR: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Turn sums into the gradient of a batch norm: for its input, p g + q a + r."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     scale = tl.load(norm_ptr + c)
     mean = tl.load(norm_ptr + 2 * C + c)
@@ -263,8 +293,11 @@ def finish(
     SW: tl.constexpr,
     RELU: tl.constexpr,
     BM: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Write scale a + shift, plus a shortcut, or rectified."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.arange(0, N)
     inside = (rows < P)[:, None]
@@ -285,11 +318,13 @@ def finish(
 
 
 @triton.jit
-def differ(g_ptr, a_ptr, back_ptr, y_ptr, P, COUNTED, N: tl.constexpr, BM: tl.constexpr):
+def differ(g_ptr, a_ptr, back_ptr, y_ptr, P, COUNTED, N: tl.constexpr, BM: tl.constexpr, EARLY: tl.constexpr):
     """Write p g + q a + r: the gradient of what a convolution wrote, from that of its batch norm's output.
 
     Beyond the COUNTED pixels, which are in the norm's statistics, it is p g.
     """
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.arange(0, N)
     inside = (rows < P)[:, None]
@@ -313,8 +348,11 @@ def receive(
     N: tl.constexpr,
     MASK: tl.constexpr,
     BM: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Add up a gradient for `normalise_back`, and pass it through a ReLU."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     block = tl.program_id(0)
     rows = block * BM + tl.arange(0, BM)
     n = tl.arange(0, N)

@@ -3,6 +3,7 @@
 Shapes: maps [B, C, h, w], channels last; P = B h w pixels, K channels read, N written.
 """
 
+import functools
 import threading
 from typing import Any, NamedTuple
 
@@ -29,22 +30,31 @@ class Chunks(NamedTuple):
     warps: int
 
 
-# Measured on an H200 at batch 128 (docs/performance.md).
-TILES = {16: Tile(256, 16, 4), 32: Tile(128, 32, 4), 64: Tile(64, 64, 4)}  # by channels written
-WEIGHTS = {16: Chunks(128, 64, 4, 4), 32: Chunks(64, 64, 4, 4), 64: Chunks(32, 64, 1, 4)}  # by channels read
+# Measured on an H200 at batch 128 and 240, alone and beside other runs (docs/performance.md).
+TILES = {16: Tile(256, 16, 2), 32: Tile(256, 32, 4), 64: Tile(128, 64, 4)}  # by channels written
+WEIGHTS = {16: Chunks(128, 64, 4, 4), 32: Chunks(64, 64, 2, 4), 64: Chunks(32, 32, 1, 4)}  # by channels read
 ROWS = 64  # pixels of a program that passes over maps
+SUMMED = 8  # channels of a program that adds up sums over blocks
 
 
 dry = threading.local()
 """While `dry.compiles` is set, kernels of this thread are compiled and not run."""
 
 
+@functools.cache
+def overlaps(device: torch.device) -> bool:
+    """Say whether a kernel can be launched while the one before it still runs: since Hopper."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
-    """Run a kernel, or only see to it that it is compiled."""
+    """Run a kernel, or only see to it that it is compiled. Its first argument is a tensor."""
+    early = overlaps(args[0].device)
+    options = {**constants, "EARLY": early, **({"launch_pdl": True} if early else {})}
     if getattr(dry, "compiles", False):
-        kernel.warmup(*args, grid=grid, **constants)
+        kernel.warmup(*args, grid=grid, **options)
     else:
-        kernel[grid](*args, **constants)
+        kernel[grid](*args, **options)
 
 
 def power(count: int) -> int:
@@ -161,7 +171,7 @@ def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool
     out = torch.empty(4, channels, device=a.device)
     launch(
         kernels.normalise,
-        (channels // 16,),
+        (channels // SUMMED,),
         a if sums is None else sums,
         norm.running_mean,
         norm.running_var,
@@ -172,7 +182,7 @@ def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool
         0 if sums is None else len(sums),
         C=channels,
         STORED=stored,
-        BC=16,
+        BC=SUMMED,
         **summed(0 if sums is None else len(sums)),
         num_warps=8,
     )
@@ -185,7 +195,7 @@ def normalise_back(sums: Tensor, passed: Pass, stored: bool, hosts: int) -> Tens
     out = torch.empty(5, channels, device=sums.device)
     launch(
         kernels.normalise_back,
-        (channels // 16,),
+        (channels // SUMMED,),
         sums,
         passed.norm,
         out,
@@ -193,7 +203,7 @@ def normalise_back(sums: Tensor, passed: Pass, stored: bool, hosts: int) -> Tens
         len(sums),
         C=channels,
         STORED=stored,
-        BC=16,
+        BC=SUMMED,
         **summed(len(sums)),
         num_warps=8,
     )
