@@ -75,17 +75,22 @@ def test_a_stage_gives_what_its_module_gives_forward_and_back(part: str, trainin
             close(fused.run(module, images), y64)
 
 
-def test_sums_of_many_blocks_are_added_up_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("maps", "gradients"), [(1e3, 1e-8), (1e-3, 1e3)], ids=["large maps", "large gradients"])
+def test_sums_hold_the_large_and_the_small(maps: float, gradients: float) -> None:
+    """They are whole numbers of a unit: maps and gradients of any size that training meets must fit it."""
     torch.manual_seed(0)
-    monkeypatch.setattr(launches, "summed", lambda blocks: {"BLOCKS": launches.power(blocks), "BR": 16})
-    sums, norm = torch.rand(40, 2, 16, device=DEVICE), nn.BatchNorm2d(16).to(DEVICE)
-    maps = torch.zeros(5, 16, 4, 4, device=DEVICE)
-    scale, shift, mean, deviation = launches.normalise(sums, maps, norm, stored=False, hosts=5)
-    wanted = sums.double().sum(0) / 80
-    close(mean, wanted[0])
-    close(deviation, ((wanted[1] - wanted[0].square()).clamp(min=0) + 1e-5).rsqrt())
-    close(scale, deviation.double())
-    close(shift, -mean.double() * deviation.double())
+    module = to_channels_last(stage(16, 16, 1, 1, rectify=False, project=False)).to(DEVICE).train()
+    slow = copy.deepcopy(module).double()
+    images = maps * torch.randn(2, 16, SIDE, SIDE, device=DEVICE)
+    x, x64 = images.clone().requires_grad_(), images.double().requires_grad_()
+    y, y64 = fused.run(module, x), slow(x64)
+    g = gradients * torch.randn_like(y)
+    y.backward(g)
+    y64.backward(g.double())
+    assert x.grad is not None
+    assert x64.grad is not None
+    close(y, y64)
+    close(x.grad / gradients, x64.grad / gradients)
 
 
 def test_frozen_weights_let_the_gradient_through_and_get_none() -> None:

@@ -25,6 +25,7 @@ from daydream.nets.launches import (
     convolve,
     differ,
     finish,
+    no_sums,
     normalise,
     normalise_back,
     plan_of,
@@ -56,11 +57,12 @@ def forward(
     passes: list[Pass] = []
     dtype = precision(x)
     weights = weights_of(layers, dtype)
+    sums = no_sums(len(layers), layers[0].conv.out_channels, x.device) if training else [None] * len(layers)
 
     def through(x: Tensor, layer: Layer, stride: int, side: Tensor | None, relu: bool) -> Tensor:
-        a = blank(x, layer.conv.out_channels, stride, dtype)
-        sums = convolve(x, weights[len(passes)], a, stride=stride, sums=1 if training else 0, counted=hosts)
-        norm = normalise(sums, a, layer.norm, not training, hosts)
+        i, a = len(passes), blank(x, layer.conv.out_channels, stride, dtype)
+        convolve(x, weights[i], a, stride=stride, sums=sums[i], counted=hosts)
+        norm = normalise(sums[i], a, layer.norm, hosts)
         passes.append(Pass(x, a, norm))
         return finish(a, norm, side, relu)
 
@@ -84,15 +86,16 @@ def backward(
     """
     stem = len(layers) == 1
     sizes = [layer.conv.weight.numel() for layer in layers]
+    sums = no_sums(len(layers), g.shape[1], g.device)
     backs: list[Tensor] = [g] * len(layers)
     # A stage's layers share their chunks, so that one sum over them ends all.
     parts = g.new_empty(plan_of(passes[-1].x).chunks, sum(sizes) if trains else 0, dtype=torch.float32)
     views = parts.split(sizes, dim=1) if trains else ()
     aside = Aside(g.device, WEIGHING)
 
-    def into(i: int, g: Tensor, sums: Tensor, stride: int) -> Tensor:
+    def into(i: int, g: Tensor, stride: int) -> Tensor:
         """Return the gradient of what convolution i wrote, and add up that of its weights."""
-        backs[i] = normalise_back(sums, passes[i], stored, hosts)
+        backs[i] = normalise_back(sums[i], passes[i], stored, hosts)
         g = differ(g, passes[i], backs[i], hosts)
         if trains:
             aside.keep(g)
@@ -101,17 +104,17 @@ def backward(
         return g
 
     g = g.to(passes[-1].a.dtype).contiguous(memory_format=torch.channels_last)
-    g, sums = receive(g, passes[-1], relu=stem)
+    g = receive(g, passes[-1], stem, sums[-1])
     shortcut, dx = g, None
     for i in range(len(layers) - 1, -1, -1):
         first = stem or i % 2 == 0
         stride = strides[i // 2] if first else 1
-        inner = into(i, g, sums, stride)
+        inner = into(i, g, stride)
         if i == 0 and not wants_x:
             break
         dx = torch.empty_like(passes[i].x, dtype=inner.dtype)
         before = passes[i - 1] if i else None
-        found = convolve(
+        convolve(
             inner,
             weights[i],
             dx,
@@ -120,12 +123,11 @@ def backward(
             side=shortcut if first and not stem else None,
             owner=before.a if before else None,
             gate=before.norm if before and not first else None,
-            sums=2 if before else 0,
+            sums=sums[i - 1] if before else None,
         )
         if not first:
             shortcut = g
-        if found is not None:
-            g, sums = dx, found
+        g = dx
     aside.join()
     grads: list[Tensor | None] = [None] * (3 * len(layers))
     if trains:

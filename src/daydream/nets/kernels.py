@@ -15,6 +15,28 @@ import triton.language as tl
 
 EPSILON = tl.constexpr(1e-5)  # of torch's batch norm
 MOMENTUM = tl.constexpr(0.1)
+SLOTS = tl.constexpr(4)  # of sums: programs that end together add to different ones
+FORWARD = tl.constexpr(2.0**20)  # sums of maps count in units of one over it,
+BACKWARD = tl.constexpr(2.0**40)  # those of gradients of one over this
+
+
+@triton.jit
+def add(sums_ptr, n, one, two, N: tl.constexpr, UNITS: tl.constexpr):
+    """Add a program's two sums of channels n to [SLOTS, 2, N]: whole numbers, whose sum no order changes."""
+    at = sums_ptr + tl.program_id(0) % SLOTS * (2 * N) + n
+    tl.atomic_add(at, (one * UNITS).to(tl.int64), sem="relaxed")
+    tl.atomic_add(at + N, (two * UNITS).to(tl.int64), sem="relaxed")
+
+
+@triton.jit
+def added(sums_ptr, n, N: tl.constexpr, UNITS: tl.constexpr):
+    """Return the two sums of channels n that all programs of a kernel have added."""
+    one = tl.load(sums_ptr + n)
+    two = tl.load(sums_ptr + N + n)
+    for slot in tl.static_range(1, SLOTS):
+        one += tl.load(sums_ptr + slot * 2 * N + n)
+        two += tl.load(sums_ptr + slot * 2 * N + N + n)
+    return one.to(tl.float32) / UNITS, two.to(tl.float32) / UNITS
 
 
 @triton.jit
@@ -29,7 +51,7 @@ def convolve(
     bias_ptr,
     mask_ptr,  # MASK or SUMS 2: the maps [P, N] that a gradient belongs to
     gate_ptr,  # MASK: scale and shift [2, N] whose ReLU lets a gradient through
-    sums_ptr,  # SUMS: [blocks, 2, N]
+    sums_ptr,  # SUMS: [SLOTS, 2, N]
     P,
     COUNTED,  # SUMS 1: the pixels that enter, the first ones
     IH: tl.constexpr,
@@ -60,8 +82,7 @@ def convolve(
     """Write a 3x3 convolution with padding 1, or its gradient for the input: BM pixels and BN channels a program."""
     if EARLY:
         tl.extra.cuda.gdc_wait()
-    block = tl.program_id(0)
-    rows = block * BM + tl.arange(0, BM)
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.arange(0, KP)
     inside = rows < P
@@ -125,11 +146,9 @@ def convolve(
     tl.store(y_ptr + at, acc.to(dtype), mask=keep)
     if SUMS == 1:
         acc = tl.where((rows < COUNTED)[:, None], acc, 0.0)
-        tl.store(sums_ptr + block * 2 * N + n, tl.sum(acc, axis=0))
-        tl.store(sums_ptr + block * 2 * N + N + n, tl.sum(acc * acc, axis=0))
+        add(sums_ptr, n, tl.sum(acc, axis=0), tl.sum(acc * acc, axis=0), N, FORWARD)
     if SUMS == 2:
-        tl.store(sums_ptr + block * 2 * N + n, tl.sum(acc, axis=0))
-        tl.store(sums_ptr + block * 2 * N + N + n, tl.sum(acc * owner, axis=0))
+        add(sums_ptr, n, tl.sum(acc, axis=0), tl.sum(acc * owner, axis=0), N, BACKWARD)
 
 
 @triton.jit
@@ -191,44 +210,26 @@ def weigh(
 
 
 @triton.jit
-def add_up(sums_ptr, c, blocks, C: tl.constexpr, BC: tl.constexpr, BLOCKS: tl.constexpr, BR: tl.constexpr):
-    """Return the two sums over blocks [blocks, 2, C] of channels c, BR of the at most BLOCKS blocks at a time."""
-    one = tl.zeros([BC], dtype=tl.float32)
-    two = tl.zeros([BC], dtype=tl.float32)
-    for start in range(0, BLOCKS, BR):
-        row = start + tl.arange(0, BR)
-        at = row[:, None] * (2 * C) + c[None, :]
-        there = (row < blocks)[:, None]
-        one += tl.sum(tl.load(sums_ptr + at, mask=there, other=0.0), axis=0)
-        two += tl.sum(tl.load(sums_ptr + at + C, mask=there, other=0.0), axis=0)
-    return one, two
-
-
-@triton.jit
 def normalise(
-    sums_ptr,  # [blocks, 2, C] of y and y^2
+    sums_ptr,  # of y and y^2
     mean_ptr,  # running statistics [C]: followed, or with STORED used
     var_ptr,
     weight_ptr,
     bias_ptr,
     out_ptr,  # scale, shift, mean, 1 / deviation [4, C]
     P,  # pixels in the statistics
-    blocks,
     C: tl.constexpr,
     STORED: tl.constexpr,
-    BC: tl.constexpr,
-    BLOCKS: tl.constexpr,  # at least `blocks`, a power of two
-    BR: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     """Turn sums into the scale and shift of a batch norm, and follow them with the running statistics."""
     if EARLY:
         tl.extra.cuda.gdc_wait()
-    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    c = tl.arange(0, C)
     mean = tl.load(mean_ptr + c)
     var = tl.load(var_ptr + c)
     if not STORED:
-        one, two = add_up(sums_ptr, c, blocks, C, BC, BLOCKS, BR)
+        one, two = added(sums_ptr, c, C, FORWARD)
         old_mean, old_var = mean, var
         mean = one / P
         var = tl.maximum(two / P - mean * mean, 0.0)
@@ -244,32 +245,28 @@ def normalise(
 
 @triton.jit
 def normalise_back(
-    sums_ptr,  # [blocks, 2, C] of g and g a
+    sums_ptr,  # of g and g a
     norm_ptr,  # what `normalise` wrote
     out_ptr,  # p, q, r and the gradients of weight and bias [5, C]
     P,  # pixels in the statistics; the sums are over all
-    blocks,
     C: tl.constexpr,
     STORED: tl.constexpr,
-    BC: tl.constexpr,
-    BLOCKS: tl.constexpr,  # at least `blocks`, a power of two
-    BR: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     """Turn sums into the gradient of a batch norm: for its input, p g + q a + r."""
     if EARLY:
         tl.extra.cuda.gdc_wait()
-    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    c = tl.arange(0, C)
     scale = tl.load(norm_ptr + c)
     mean = tl.load(norm_ptr + 2 * C + c)
     deviation = tl.load(norm_ptr + 3 * C + c)
-    total, with_a = add_up(sums_ptr, c, blocks, C, BC, BLOCKS, BR)
+    total, with_a = added(sums_ptr, c, C, BACKWARD)
     for_weight = deviation * (with_a - mean * total)
     q = -scale * deviation * for_weight / P
     r = -scale * total / P - q * mean
     if STORED:
-        q = tl.zeros([BC], dtype=tl.float32)
-        r = tl.zeros([BC], dtype=tl.float32)
+        q = tl.zeros([C], dtype=tl.float32)
+        r = tl.zeros([C], dtype=tl.float32)
     tl.store(out_ptr + c, scale)
     tl.store(out_ptr + C + c, q)
     tl.store(out_ptr + 2 * C + c, r)
@@ -343,7 +340,7 @@ def receive(
     a_ptr,  # the convolution's output it belongs to
     norm_ptr,  # MASK: scale and shift [2, N]
     y_ptr,  # MASK: the gradient that its ReLU lets through
-    sums_ptr,  # [blocks, 2, N] of y and y a
+    sums_ptr,  # of y and y a
     P,
     N: tl.constexpr,
     MASK: tl.constexpr,
@@ -353,8 +350,7 @@ def receive(
     """Add up a gradient for `normalise_back`, and pass it through a ReLU."""
     if EARLY:
         tl.extra.cuda.gdc_wait()
-    block = tl.program_id(0)
-    rows = block * BM + tl.arange(0, BM)
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.arange(0, N)
     inside = (rows < P)[:, None]
     at = rows[:, None] * N + n[None, :]
@@ -364,5 +360,4 @@ def receive(
         gate = a * tl.load(norm_ptr + n)[None, :] + tl.load(norm_ptr + N + n)[None, :]
         g = tl.where(gate > 0, g, 0.0)
         tl.store(y_ptr + at, g.to(y_ptr.dtype.element_ty), mask=inside)
-    tl.store(sums_ptr + block * 2 * N + n, tl.sum(g, axis=0))
-    tl.store(sums_ptr + block * 2 * N + N + n, tl.sum(g * a, axis=0))
+    add(sums_ptr, n, tl.sum(g, axis=0), tl.sum(g * a, axis=0), N, BACKWARD)

@@ -34,7 +34,6 @@ class Chunks(NamedTuple):
 TILES = {16: Tile(256, 16, 2), 32: Tile(256, 32, 4), 64: Tile(128, 64, 4)}  # by channels written
 WEIGHTS = {16: Chunks(128, 64, 4, 4), 32: Chunks(64, 64, 2, 4), 64: Chunks(32, 32, 1, 4)}  # by channels read
 ROWS = 64  # pixels of a program that passes over maps
-SUMMED = 8  # channels of a program that adds up sums over blocks
 
 
 dry = threading.local()
@@ -108,10 +107,10 @@ def convolve(
     relu: bool = False,
     owner: Tensor | None = None,
     gate: Tensor | None = None,
-    sums: int = 0,
+    sums: Tensor | None = None,
     counted: int | None = None,
-) -> Tensor | None:
-    """Run `kernels.convolve` from maps x to maps y; return its sums [blocks, 2, N] where asked for.
+) -> None:
+    """Run `kernels.convolve` from maps x to maps y; add to `sums` where they are given.
 
     `side` are a shortcut's maps; `owner` the maps that a gradient belongs to, through the ReLU of `gate`; the first
     `counted` maps of y enter sums of y and y^2.
@@ -120,7 +119,6 @@ def convolve(
     tile = TILES[power(n)]
     total = pixels(y)
     blocks = -(-total // tile.pixels)
-    out = torch.empty(blocks, 2, n, device=x.device) if sums else None
     many = 9 * weight.shape[1]
     mode = 0
     if side is not None:
@@ -136,7 +134,7 @@ def convolve(
         *stored,
         x if owner is None else owner,
         x if gate is None else gate,
-        x if out is None else out,
+        x if sums is None else sums,
         total,
         pixels(y, counted),
         **geometry(x, y),
@@ -151,27 +149,25 @@ def convolve(
         **shortcut_of(x if side is None else side),
         RELU=relu,
         MASK=gate is not None,
-        SUMS=sums,
+        SUMS=0 if sums is None else 2 if back else 1,
         BM=tile.pixels,
         BN=tile.channels,
         num_warps=tile.warps,
     )
-    return out
 
 
-def summed(blocks: int) -> dict[str, int]:
-    """Say in what portions a program adds up the sums of so many blocks."""
-    whole = power(blocks)
-    return {"BLOCKS": whole, "BR": min(whole, 1024)}
+def no_sums(count: int, channels: int, device: torch.device) -> Tensor:
+    """Return `count` times sums [SLOTS, 2, C] that nothing has been added to yet."""
+    return torch.zeros(count, kernels.SLOTS.value, 2, channels, dtype=torch.int64, device=device)
 
 
-def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool, hosts: int) -> Tensor:
-    """Return scale, shift, mean and 1 / deviation [4, C]: of the batch, or with `stored` of the running statistics."""
+def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, hosts: int) -> Tensor:
+    """Return scale, shift, mean and 1 / deviation [4, C] by sums over the first `hosts` of a, or as they are stored."""
     channels = a.shape[1]
     out = torch.empty(4, channels, device=a.device)
     launch(
         kernels.normalise,
-        (channels // SUMMED,),
+        (1,),
         a if sums is None else sums,
         norm.running_mean,
         norm.running_var,
@@ -179,12 +175,9 @@ def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, stored: bool
         norm.bias,
         out,
         pixels(a, hosts),
-        0 if sums is None else len(sums),
         C=channels,
-        STORED=stored,
-        BC=SUMMED,
-        **summed(0 if sums is None else len(sums)),
-        num_warps=8,
+        STORED=sums is None,
+        num_warps=1,
     )
     return out
 
@@ -195,17 +188,14 @@ def normalise_back(sums: Tensor, passed: Pass, stored: bool, hosts: int) -> Tens
     out = torch.empty(5, channels, device=sums.device)
     launch(
         kernels.normalise_back,
-        (channels // SUMMED,),
+        (1,),
         sums,
         passed.norm,
         out,
         pixels(passed.a, hosts),
-        len(sums),
         C=channels,
         STORED=stored,
-        BC=SUMMED,
-        **summed(len(sums)),
-        num_warps=8,
+        num_warps=1,
     )
     return out
 
@@ -233,26 +223,24 @@ def finish(a: Tensor, norm: Tensor, side: Tensor | None, relu: bool) -> Tensor:
     return y
 
 
-def receive(g: Tensor, passed: Pass, relu: bool) -> tuple[Tensor, Tensor]:
-    """Return a gradient from outside, past the ReLU if there is one, and its sums [blocks, 2, C]."""
-    total, rows = pixels(g), 2 * ROWS
-    sums = torch.empty(-(-total // rows), 2, g.shape[1], device=g.device)
+def receive(g: Tensor, passed: Pass, relu: bool, sums: Tensor) -> Tensor:
+    """Return a gradient from outside, past the ReLU if there is one, and add it to sums."""
     through = torch.empty_like(g) if relu else g
     launch(
         kernels.receive,
-        (len(sums),),
+        (-(-pixels(g) // (2 * ROWS)),),
         g,
         passed.a,
         passed.norm,
         through,
         sums,
-        total,
+        pixels(g),
         N=g.shape[1],
         MASK=relu,
-        BM=rows,
+        BM=2 * ROWS,
         num_warps=4,
     )
-    return through, sums
+    return through
 
 
 def differ(g: Tensor, passed: Pass, back: Tensor, hosts: int) -> Tensor:
