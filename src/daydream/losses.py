@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from daydream.nets.rows import cosine
+
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     """L = -mean_b log softmax(scores_b)[labels_b], in float32. scores [B, C], labels [B]."""
@@ -17,7 +19,7 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 
 def cosine_distillation(new: Tensor, old: Tensor) -> Tensor:
     """L_dist = mean_b (1 - cos(f(x_b), f_old(x_b))), the paper's section 3.4 averaged over samples. new, old [B, D]."""
-    return (1 - F.cosine_similarity(new.float(), old.float(), dim=1)).mean()
+    return (1 - cosine(new.float(), old.float())).mean()
 
 
 def margin_ranking(cosines: Tensor, labels: Tensor, num_old: int, margin: float, negatives: int) -> Tensor:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from daydream.nets.clusters import by_class, k_means
+from daydream.nets.rows import nearest_proxies, unit
 
 PROXIES = 10  # per class: PODNet section 3.2, and the paper's released configuration
 
@@ -112,7 +113,7 @@ class CosineHead(Head):
 
     def cosines(self, z: Tensor) -> Tensor:
         """Return cos(z, w) [B, C]."""
-        return F.normalize(z, dim=1) @ F.normalize(self.weight().squeeze(1), dim=1).T
+        return unit(z) @ unit(self.weight().squeeze(1)).T
 
     def forward(self, z: Tensor) -> Tensor:
         return self.scale * self.cosines(z)
@@ -128,10 +129,8 @@ class ProxyHead(Head):
     a: ClassVar[float] = 3.0
 
     def forward(self, z: Tensor) -> Tensor:
-        weight = self.weight()
-        cosines = F.normalize(z, dim=1) @ F.normalize(weight, dim=2).flatten(0, 1).T
-        similarity: Tensor = (2 * self.a**2) * (cosines - 1).unflatten(1, (-1, self.vectors))
-        return (similarity.softmax(2) * similarity).sum(2)
+        cosines = unit(z) @ unit(self.weight()).flatten(0, 1).T
+        return nearest_proxies(cosines, self.vectors, 2 * self.a**2)
 
 
 class ScaledProxyHead(ProxyHead):

@@ -1,0 +1,79 @@
+"""Short passes over rows of features: each a kernel on a GPU, where torch would take three to nine.
+
+Shapes: x [..., D]; cosines [B, C P] of C classes with P proxies each.
+"""
+
+import functools
+import importlib.util
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@functools.cache
+def has_kernels() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return x / |x| along the last dimension: in float32, or on a GPU under autocast in autocast's type."""
+    if not (x.is_cuda and has_kernels()):
+        return F.normalize(x, dim=-1)
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else torch.float32
+    y: Tensor = Unit.apply(x, dtype)
+    return y
+
+
+def cosine(x: Tensor, y: Tensor) -> Tensor:
+    """Return cos(x, y) of each row, in float32."""
+    if not (x.is_cuda and has_kernels()):
+        return F.cosine_similarity(x, y, dim=-1)
+    return (Unit.apply(x, torch.float32) * Unit.apply(y, torch.float32)).sum(-1)  # type: ignore[no-any-return]
+
+
+def nearest_proxies(cosines: Tensor, proxies: int, scale: float) -> Tensor:
+    """Return score_c = sum_p softmax_p(s_c) s_cp [B, C] of s_cp = scale (cos_cp - 1)."""
+    if not (cosines.is_cuda and has_kernels()):
+        s: Tensor = scale * (cosines - 1).unflatten(1, (-1, proxies))
+        return (s.softmax(2) * s).sum(2)
+    scores: Tensor = Nearest.apply(cosines, proxies, scale)
+    return scores
+
+
+class Unit(torch.autograd.Function):
+    """Rows of length 1, by kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+        from daydream.nets import row_kernels
+
+        ctx.save_for_backward(x)
+        return row_kernels.unit(x, dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        from daydream.nets import row_kernels
+
+        (x,) = ctx.saved_tensors
+        return row_kernels.unit_back(x, g), None
+
+
+class Nearest(torch.autograd.Function):
+    """Scores of classes by their proxies, by kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, cosines: Tensor, proxies: int, scale: float) -> Tensor:
+        from daydream.nets import row_kernels
+
+        ctx.save_for_backward(cosines)
+        ctx.proxies, ctx.scale = proxies, scale
+        return row_kernels.nearest(cosines, proxies, scale)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        from daydream.nets import row_kernels
+
+        (cosines,) = ctx.saved_tensors
+        return row_kernels.nearest_back(cosines, g, ctx.proxies, ctx.scale), None, None
