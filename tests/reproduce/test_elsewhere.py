@@ -32,6 +32,15 @@ def write(path: Path, choices: grids.Choices, grid: str, name: str, mean: float 
     path.write_text(json.dumps({**result, "config": {**config, "device": "NVIDIA H200"}}))
 
 
+def lengthen(path: Path, tops: list[float]) -> None:
+    """Give a written result a task for each of these accuracies."""
+    result = json.loads(path.read_text())
+    rows = [
+        {"task": i, "cnn": {"top1": top}, "nme": {"top1": top + 1}, "seconds": 10.0 + i} for i, top in enumerate(tops)
+    ]
+    path.write_text(json.dumps({**result, "tasks": rows, "forgetting_nme": 9.0}))
+
+
 def plan_from(place: Path, grid: str, choices: grids.Choices = HERE) -> Plan:
     every = grids.build(grid, choices)
     return make_plan(grid, every, every, ["icarl"], place.parent / "out", find_results(place))
@@ -46,7 +55,7 @@ def test_where_a_run_was_made_does_not_matter(tmp_path: Path) -> None:
     write(there / "a" / "result.json", THERE, "counterparts", "n4", base_from="/runs/replay", precision="bf16")
     write(there / "kept.json", THERE, "counterparts", "n0", 64.0)
     write(there / "another-seed.json", THERE, "counterparts", "n1", seed=2)
-    write(there / "all-tasks.json", THERE, "counterparts", "n8", tasks=None)
+    write(there / "fewer-tasks.json", THERE, "counterparts", "n8", tasks=3)
     (there / "list.json").write_text("[1]")
     (there / "table.json").write_text('{"grid": "table1", "cells": []}')
     plan = plan_from(there, "counterparts")
@@ -123,3 +132,24 @@ def test_a_result_that_cannot_be_read_back(tmp_path: Path, caplog: pytest.LogCap
     (there / "torn.json").write_text("{")
     with pytest.raises(UserError, match=r"torn\.json cannot be read as JSON"):
         find_results(there)
+
+
+def test_a_run_of_all_tasks_is_one_of_its_first_ones(tmp_path: Path) -> None:
+    whole, short = tmp_path / "there" / "whole.json", tmp_path / "there" / "short.json"
+    write(whole, THERE, "counterparts", "n8", tasks=None)
+    lengthen(whole, [80.0, 70.0, 60.0, 50.0, 40.0, 30.0])
+    [job] = plan_from(whole, "counterparts").jobs["n8"]
+    assert job.result is not None
+    assert (job.result["average_cnn"], job.result["average_nme"]) == (65.0, 66.0)
+    assert (job.result["last_cnn"], job.result["last_nme"], job.result["seconds"]) == (50.0, 51.0, 13.0)
+    assert len(job.result["tasks"]) == 4
+    assert "forgetting_nme" not in job.result
+    write(short, THERE, "counterparts", "n8", 71.0)  # what was asked for comes before what holds it
+    [job] = plan_from(short.parent, "counterparts").jobs["n8"]
+    assert job.result is not None
+    assert job.result["average_nme"] == 71.0
+
+
+def test_a_run_of_some_tasks_is_not_one_of_all(tmp_path: Path) -> None:
+    write(tmp_path / "there" / "four.json", THERE, "ablation", "baseline", tasks=4)
+    assert done(plan_from(tmp_path / "there", "ablation")) == []

@@ -1,7 +1,8 @@
 """Results made elsewhere: on another machine, under other paths, as run folders or as JSON files kept from them.
 
 A grid names its runs by all their settings, paths included. What was made elsewhere counts as one of them where all
-settings agree but those that say where things lie and how fast they go.
+settings agree but those that say where things lie and how fast they go. A run of all tasks counts as one of its first
+few too: nothing in a task depends on what comes later.
 """
 
 import json
@@ -9,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from daydream.config import Config, config_from_json, make_config
 from daydream.data.unlabeled import OWN_PILE
@@ -27,8 +28,17 @@ ELSEWHERE = frozenset(
 """Settings of a run that may differ: a shared base task is the run's own, trained once."""
 MEASURED = ("reports", "average_nme", "average_cnn", "last_nme", "last_cnn", "seconds", "parameters", "tasks")
 
-Found = dict[str, list[tuple[str, Path]]]
-"""Results by their run's identity: the pile's name, and the file."""
+
+class Result(NamedTuple):
+    """A result made elsewhere: its pile's name, how many tasks its run was asked for, or all, and its file."""
+
+    pile: str
+    tasks: int | None
+    path: Path
+
+
+Found = dict[str, list[Result]]
+"""Results by their run's identity."""
 
 
 def find_results(place: Path) -> Found:
@@ -45,7 +55,7 @@ def find_results(place: Path) -> Found:
         except UserError as error:
             log.warning("%s is left out: %s", path, error)
             continue
-        found.setdefault(_identity(config), []).append((_pile(config), path))
+        found.setdefault(_identity(config), []).append(Result(_pile(config), config.run.tasks, path))
     if not found:
         raise UserError(f"--from {place} holds no result of a finished run (result.json, or a copy of one)")
     return found
@@ -58,13 +68,16 @@ def take(jobs: Sequence[Job], found: Found) -> list[Job]:
 
 def _made(job: Job, found: Found) -> str:
     config = make_config(**job.values)
-    pile = _pile(config)
-    fitting = [path for name, path in found.get(_identity(config), []) if name == pile or not pile]
+    pile, tasks = _pile(config), config.run.tasks
+    known = [result for result in found.get(_identity(config), []) if result.pile == pile or not pile]
+    fitting = [result.path for result in known if result.tasks == tasks]
+    if tasks and not fitting:
+        fitting = [result.path for result in known if result.tasks is None or result.tasks > tasks]
     if not fitting:
         return ""
     first, *others = fitting
     for other in others:
-        if read_json(other)["tasks"] != read_json(first)["tasks"]:
+        if read_json(other)["tasks"][:tasks] != read_json(first)["tasks"][:tasks]:
             raise UserError(f"--from has two results of {job.name}: {first} and {other}; leave one of them out")
     return str(first)
 
@@ -79,11 +92,12 @@ def _is_result(value: Any) -> bool:
 def _identity(config: Config) -> str:
     """Return what a run depends on as text: its settings, less those of the place it ran at and the pile's source.
 
-    Settings of what a run does not carry are left out too: their defaults may have changed since it was made.
+    How many of its tasks it was asked for is left out, and settings of what it does not carry: their defaults may have
+    changed since it was made.
     """
     whole: dict[str, Any] = plain_json(config.to_json())
     del whole["version"]
-    whole["run"] = {key: value for key, value in whole["run"].items() if key not in ELSEWHERE}
+    whole["run"] = {key: value for key, value in whole["run"].items() if key not in ELSEWHERE | {"tasks"}}
     if not _imagines(config):
         whole["imagination"] = whole["pile"] = None
     if whole["pile"]:

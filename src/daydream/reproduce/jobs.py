@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import statistics
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +37,24 @@ class Job:
     @property
     def result(self) -> dict[str, Any] | None:
         """Return what the run gave, once it is finished."""
-        path = Path(self.made or f"{self.folder}/result.json")
+        if self.made:
+            return _first_tasks(read_json(Path(self.made)), self.values["run"]["tasks"])
+        path = Path(self.folder) / "result.json"
         return read_json(path) if path.exists() else None
+
+
+def _first_tasks(result: dict[str, Any], tasks: int | None) -> dict[str, Any]:
+    """Return what a run gave in its first tasks, where it was asked for more."""
+    rows = result["tasks"][:tasks]
+    if len(rows) == len(result["tasks"]):
+        return result
+    cut = {"tasks": rows, "seconds": rows[-1].get("seconds")}
+    for kind in ("nme", "cnn"):
+        tops = [row[kind]["top1"] for row in rows if row[kind]]
+        known = len(tops) == len(rows)
+        cut[f"average_{kind}"] = round(statistics.fmean(tops), 4) if known else None
+        cut[f"last_{kind}"] = tops[-1] if known else None
+    return {**{key: value for key, value in result.items() if not key.startswith("forgetting")}, **cut}
 
 
 @dataclass(frozen=True)
