@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--batch", type=int, nargs="+", default=[128])
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--per-class", type=int, default=100)
+    parser.add_argument("--per-class", type=int, default=500)
     parser.add_argument("--methods", nargs="+", default=["replay"], choices=["replay", "imagine"])
     parser.add_argument("--ways", nargs="+", default=None, help="e.g. bf16 bf16+capture bf16+compile+capture")
     parser.add_argument("--profile", action="store_true")

@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[128])
     parser.add_argument("--methods", nargs="+", default=["replay", "imagine"], choices=["replay", "imagine"])
     parser.add_argument("--way", default="auto", help="e.g. fp32, tf32+capture, bf16+compile+capture")
-    parser.add_argument("--per-class", type=int, default=100)
+    parser.add_argument("--per-class", type=int, default=500)
     parser.add_argument("--steps", type=int, default=8, help="before weights are compared")
     given = parser.parse_args()
     way, *flags = given.way.split("+")
