@@ -96,7 +96,7 @@ class Alone(Aside):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("method", ["replay", "imagine", "mixup", "ucir", "podnet", "bic"])
 def test_captured_steps_are_those_in_line(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the last bit: the kernels add up in a fixed order, so that nothing but a race can make a difference."""
+    """To the last bit: no order changes what the kernels add up, so that nothing but a race can make a difference."""
     data = {"classes": 20, "train_per_class": 64, "test_per_class": 4, "image_size": 32, "pile_size": 600}
     run = {
         "method": method,
@@ -113,7 +113,7 @@ def test_captured_steps_are_those_in_line(method: str, tmp_path: Path, monkeypat
         for place in ("nets.fused", "methods.method", "methods.imagination"):
             monkeypatch.setattr(f"daydream.{place}.Aside", kind)
         folder = tmp_path / kind.__name__
-        # A network of four epochs has maps so large that the default learning rate diverges on them.
+        # After four epochs of a base task the generators' default learning rate diverges, on a CPU too.
         imagination = {**TINY_IMAGINATION, "generator_lr": 1e-4} if load_method(method).replays else None
         Experiment(make_config(run, data, recipe, imagination)).start(folder, Watch())
         made.append(json.loads((folder / "checkpoint" / "latest.json").read_text())["files"])

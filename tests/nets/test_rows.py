@@ -8,7 +8,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="needs triton")
 
 from daydream.nets import row_kernels
-from daydream.nets.rows import nearest_proxies, unit
+from daydream.nets.rows import Nearest, Unit, cosine_by_kernels, nearest_proxies, unit
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -46,6 +46,24 @@ def test_scores_by_proxies_and_their_gradient(classes: int) -> None:
     assert wanted.grad is not None
     close(row_kernels.nearest(cosines, 10, 18.0), scores.detach())
     close(row_kernels.nearest_back(cosines, g, 10, 18.0), wanted.grad)
+
+
+def test_gradients_go_back_through_rows_cosines_and_scores() -> None:
+    torch.manual_seed(0)
+    x, y = (torch.randn(4, 64, device=DEVICE, requires_grad=True) for _ in range(2))
+    x64, y64 = (t.detach().double().requires_grad_() for t in (x, y))
+    cosines, wanted = cosine_by_kernels(x, y), F.cosine_similarity(x64, y64, dim=1)
+    close(cosines.detach(), wanted.detach())
+    scores, s = (
+        Nearest.apply(Unit.apply(x, torch.float32), 8, 2.0),
+        2 * (F.normalize(x64, dim=1) - 1).unflatten(1, (8, 8)),
+    )
+    (cosines.sum() + scores.square().sum()).backward()
+    (wanted.sum() + (s.softmax(2) * s).sum(2).square().sum()).backward()
+    for mine, theirs in ((x, x64), (y, y64)):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        close(mine.grad, theirs.grad)
 
 
 def test_what_a_device_without_kernels_gives_is_the_same() -> None:

@@ -153,3 +153,30 @@ def test_a_run_of_all_tasks_is_one_of_its_first_ones(tmp_path: Path) -> None:
 def test_a_run_of_some_tasks_is_not_one_of_all(tmp_path: Path) -> None:
     write(tmp_path / "there" / "four.json", THERE, "ablation", "baseline", tasks=4)
     assert done(plan_from(tmp_path / "there", "ablation")) == []
+
+
+def test_a_longer_run_of_some_tasks_is_one_of_its_first_ones_and_two_that_agree_on_them_may_be(tmp_path: Path) -> None:
+    there, tops = tmp_path / "there", [80.0, 70.0, 60.0, 50.0]
+    for name, more, tasks in (("six", [40.0, 30.0], 6), ("whole", [45.0, 35.0, 25.0], None)):
+        write(there / f"{name}.json", THERE, "counterparts", "n8", tasks=tasks)
+        lengthen(there / f"{name}.json", [*tops, *more])
+    assert done(plan_from(there / "six.json", "counterparts")) == ["n8"]
+    [job] = plan_from(there, "counterparts").jobs["n8"]
+    assert job.result is not None
+    assert job.result["average_cnn"] == 65.0
+    lengthen(there / "six.json", [81.0, 70.0, 60.0, 50.0, 40.0, 30.0])
+    with pytest.raises(UserError, match="two results"):
+        plan_from(there, "counterparts")
+
+
+def test_of_tasks_without_an_accuracy_there_is_no_mean(tmp_path: Path) -> None:
+    path = tmp_path / "there" / "whole.json"
+    write(path, THERE, "counterparts", "n8", tasks=None)
+    lengthen(path, [80.0, 70.0, 60.0, 50.0, 40.0])
+    result = json.loads(path.read_text())
+    result["tasks"][0]["nme"] = None
+    path.write_text(json.dumps(result))
+    [job] = plan_from(path, "counterparts").jobs["n8"]
+    assert job.result is not None
+    assert (job.result["average_nme"], job.result["last_nme"]) == (None, None)
+    assert job.result["average_cnn"] == 65.0

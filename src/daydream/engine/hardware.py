@@ -27,7 +27,9 @@ class Hardware:
     compile: bool
     capture: bool
     kernels: bool = False
-    """Whether what our own kernels fit (ResNet-32's stages, banks of generators) runs by them, not compiled."""
+    """Whether what our own kernels fit (ResNet-32's stages, banks of generators) runs by them, not compiled.
+
+    Crops, and short passes of heads and losses, run by kernels on any GPU with Triton."""
 
     @classmethod
     def choose(
@@ -70,6 +72,8 @@ class Hardware:
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
         torch.backends.cudnn.benchmark = True
+        if self.device.index is not None:
+            torch.cuda.set_device(self.device)  # Triton launches on the current one
         if self.compile:
             from torch._dynamo import config
 

@@ -27,8 +27,9 @@ class Tile(NamedTuple):
     columns: int
 
 
-# Not measured yet. Compiled for an H200 a program of `weigh` takes 96 KB of shared memory and up to 118 registers for
-# each of its 256 threads, so that two share a multiprocessor; 50 classes of 128 channels and 9 taps are 450 programs.
+# Other tiles are not measured. Compiled for an H200 a program of `weigh` takes 96 KB of shared memory and up to 118
+# registers for each of its 256 threads, so that two share a multiprocessor; 50 classes of 128 channels and 9 taps are
+# 450 programs.
 WEIGH = Tile(64, 128, 128)
 STAGES = 3  # tiles of `weigh` on their way from memory
 TURN = 64  # channels, either way, of a program of `turn`

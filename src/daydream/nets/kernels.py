@@ -16,27 +16,38 @@ import triton.language as tl
 EPSILON = tl.constexpr(1e-5)  # of torch's batch norm
 MOMENTUM = tl.constexpr(0.1)
 SLOTS = tl.constexpr(4)  # of sums: programs that end together add to different ones
-FORWARD = tl.constexpr(2.0**20)  # sums of maps count in units of one over it,
+FORWARD = tl.constexpr(2.0**24)  # sums of maps count in units of one over it,
 BACKWARD = tl.constexpr(2.0**40)  # those of gradients of one over this
+MOST = tl.constexpr(2.0**54)  # units that a program may add: hundreds of programs to a slot cannot overflow it
 
 
 @triton.jit
 def add(sums_ptr, n, one, two, N: tl.constexpr, UNITS: tl.constexpr):
-    """Add a program's two sums of channels n to [SLOTS, 2, N]: whole numbers, whose sum no order changes."""
+    """Add a program's two sums of channels n: whole numbers, whose sum no order changes.
+
+    Sums are [2 SLOTS + 1, N], two rows a slot. The last row tells that a sum was not finite, or too large to hold.
+    """
+    one = tl.floor(one * UNITS + 0.5)
+    two = tl.floor(two * UNITS + 0.5)
+    held = (tl.abs(one) < MOST) & (tl.abs(two) < MOST)
     at = sums_ptr + tl.program_id(0) % SLOTS * (2 * N) + n
-    tl.atomic_add(at, (one * UNITS).to(tl.int64), sem="relaxed")
-    tl.atomic_add(at + N, (two * UNITS).to(tl.int64), sem="relaxed")
+    tl.atomic_add(at, one.to(tl.int64), mask=held, sem="relaxed")
+    tl.atomic_add(at + N, two.to(tl.int64), mask=held, sem="relaxed")
+    tl.store(sums_ptr + SLOTS * (2 * N) + n, 1, mask=held == 0)
 
 
 @triton.jit
 def added(sums_ptr, n, N: tl.constexpr, UNITS: tl.constexpr):
-    """Return the two sums of channels n that all programs of a kernel have added."""
+    """Return the two sums of channels n that all programs of a kernel have added, or NaN where they are not held."""
     one = tl.load(sums_ptr + n)
     two = tl.load(sums_ptr + N + n)
     for slot in tl.static_range(1, SLOTS):
         one += tl.load(sums_ptr + slot * 2 * N + n)
         two += tl.load(sums_ptr + slot * 2 * N + N + n)
-    return one.to(tl.float32) / UNITS, two.to(tl.float32) / UNITS
+    held = tl.load(sums_ptr + SLOTS * (2 * N) + n) == 0
+    one = tl.where(held, one.to(tl.float32) / UNITS, float("nan"))
+    two = tl.where(held, two.to(tl.float32) / UNITS, float("nan"))
+    return one, two
 
 
 @triton.jit
@@ -51,7 +62,7 @@ def convolve(
     bias_ptr,
     mask_ptr,  # MASK or SUMS 2: the maps [P, N] that a gradient belongs to
     gate_ptr,  # MASK: scale and shift [2, N] whose ReLU lets a gradient through
-    sums_ptr,  # SUMS: [SLOTS, 2, N]
+    sums_ptr,  # SUMS: see `add`
     P,
     COUNTED,  # SUMS 1: the pixels that enter, the first ones
     IH: tl.constexpr,
@@ -137,7 +148,7 @@ def convolve(
         near = ((image * SH + oy // 2) * SW + ox // 2)[:, None] * SC + n[None, :]
         acc += tl.load(side_ptr + near, mask=keep & even[:, None], other=0.0).to(tl.float32)
     if RELU:
-        acc = tl.maximum(acc, 0.0)
+        acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if MASK or SUMS == 2:
         owner = tl.load(mask_ptr + at, mask=keep, other=0.0).to(tl.float32)
     if MASK:
@@ -232,7 +243,8 @@ def normalise(
         one, two = added(sums_ptr, c, C, FORWARD)
         old_mean, old_var = mean, var
         mean = one / P
-        var = tl.maximum(two / P - mean * mean, 0.0)
+        var = two / P - mean * mean
+        var = tl.where(var < 0, 0.0, var)  # NaN stays
         tl.store(mean_ptr + c, old_mean + MOMENTUM * (mean - old_mean))
         tl.store(var_ptr + c, old_var + MOMENTUM * (var * (P / (P - 1.0)) - old_var))
     deviation = tl.rsqrt(var + EPSILON)
@@ -310,7 +322,7 @@ def finish(
         near = ((image * SH + 2 * oy) * SW + 2 * ox)[:, None] * SC + n[None, :]
         y += tl.load(side_ptr + near, mask=inside & (n < SC)[None, :], other=0.0).to(tl.float32)
     if RELU:
-        y = tl.maximum(y, 0.0)
+        y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 

@@ -8,6 +8,7 @@ import threading
 from typing import Any, NamedTuple
 
 import torch
+import triton.language as tl
 from torch import Tensor, nn
 
 from daydream.nets import kernels
@@ -42,8 +43,13 @@ dry = threading.local()
 
 @functools.cache
 def overlaps(device: torch.device) -> bool:
-    """Say whether a kernel can be launched while the one before it still runs: since Hopper."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    """Say whether a kernel can be launched while the one before it still runs: since Hopper, by Tritons that can."""
+    return (
+        device.type == "cuda"
+        and torch.version.hip is None
+        and hasattr(tl.extra.cuda, "gdc_wait")
+        and torch.cuda.get_device_capability(device) >= (9, 0)
+    )
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
@@ -157,8 +163,8 @@ def convolve(
 
 
 def no_sums(count: int, channels: int, device: torch.device) -> Tensor:
-    """Return `count` times sums [SLOTS, 2, C] that nothing has been added to yet."""
-    return torch.zeros(count, kernels.SLOTS.value, 2, channels, dtype=torch.int64, device=device)
+    """Return `count` times sums [2 SLOTS + 1, C] that nothing has been added to yet."""
+    return torch.zeros(count, 2 * kernels.SLOTS.value + 1, channels, dtype=torch.int64, device=device)
 
 
 def normalise(sums: Tensor | None, a: Tensor, norm: nn.BatchNorm2d, hosts: int) -> Tensor:

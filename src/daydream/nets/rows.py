@@ -18,7 +18,7 @@ def has_kernels() -> bool:
 
 
 def unit(x: Tensor) -> Tensor:
-    """Return x / |x| along the last dimension: in float32, or on a GPU under autocast in autocast's type."""
+    """Return x / |x| along the last dimension; by kernels in float32, or under autocast in autocast's type."""
     if not (x.is_cuda and has_kernels()):
         return F.normalize(x, dim=-1)
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else torch.float32
@@ -27,10 +27,13 @@ def unit(x: Tensor) -> Tensor:
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
-    """Return cos(x, y) of each row, in float32."""
-    if not (x.is_cuda and has_kernels()):
-        return F.cosine_similarity(x, y, dim=-1)
-    return (Unit.apply(x, torch.float32) * Unit.apply(y, torch.float32)).sum(-1)  # type: ignore[no-any-return]
+    """Return cos(x, y) of each row."""
+    return cosine_by_kernels(x, y) if x.is_cuda and has_kernels() else F.cosine_similarity(x, y, dim=-1)
+
+
+def cosine_by_kernels(x: Tensor, y: Tensor) -> Tensor:
+    cosines: Tensor = (Unit.apply(x, torch.float32) * Unit.apply(y, torch.float32)).sum(-1)
+    return cosines
 
 
 def nearest_proxies(cosines: Tensor, proxies: int, scale: float) -> Tensor:
@@ -50,14 +53,16 @@ class Unit(torch.autograd.Function):
         from daydream.nets import row_kernels
 
         ctx.save_for_backward(x)
-        return row_kernels.unit(x, dtype)
+        with torch.cuda.device_of(x):
+            return row_kernels.unit(x, dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         from daydream.nets import row_kernels
 
         (x,) = ctx.saved_tensors
-        return row_kernels.unit_back(x, g), None
+        with torch.cuda.device_of(x):
+            return row_kernels.unit_back(x, g), None
 
 
 class Nearest(torch.autograd.Function):
@@ -69,11 +74,13 @@ class Nearest(torch.autograd.Function):
 
         ctx.save_for_backward(cosines)
         ctx.proxies, ctx.scale = proxies, scale
-        return row_kernels.nearest(cosines, proxies, scale)
+        with torch.cuda.device_of(cosines):
+            return row_kernels.nearest(cosines, proxies, scale)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         from daydream.nets import row_kernels
 
         (cosines,) = ctx.saved_tensors
-        return row_kernels.nearest_back(cosines, g, ctx.proxies, ctx.scale), None, None
+        with torch.cuda.device_of(cosines):
+            return row_kernels.nearest_back(cosines, g, ctx.proxies, ctx.scale), None, None

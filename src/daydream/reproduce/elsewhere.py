@@ -77,9 +77,14 @@ def _made(job: Job, found: Found) -> str:
         return ""
     first, *others = fitting
     for other in others:
-        if read_json(other)["tasks"][:tasks] != read_json(first)["tasks"][:tasks]:
+        if _numbers(other, tasks) != _numbers(first, tasks):
             raise UserError(f"--from has two results of {job.name}: {first} and {other}; leave one of them out")
     return str(first)
+
+
+def _numbers(path: Path, tasks: int | None) -> list[Any]:
+    """Return the accuracies of a result's first tasks, or of all."""
+    return [(row.get("nme"), row.get("cnn")) for row in read_json(path)["tasks"][:tasks]]
 
 
 def _is_result(value: Any) -> bool:

@@ -38,7 +38,7 @@ class Job:
     def result(self) -> dict[str, Any] | None:
         """Return what the run gave, once it is finished."""
         if self.made:
-            return _first_tasks(read_json(Path(self.made)), self.values["run"]["tasks"])
+            return _first_tasks(read_json(Path(self.made)), self.values["run"].get("tasks"))
         path = Path(self.folder) / "result.json"
         return read_json(path) if path.exists() else None
 
@@ -50,7 +50,7 @@ def _first_tasks(result: dict[str, Any], tasks: int | None) -> dict[str, Any]:
         return result
     cut = {"tasks": rows, "seconds": rows[-1].get("seconds")}
     for kind in ("nme", "cnn"):
-        tops = [row[kind]["top1"] for row in rows if row[kind]]
+        tops = [row[kind]["top1"] for row in rows if row.get(kind)]
         known = len(tops) == len(rows)
         cut[f"average_{kind}"] = round(statistics.fmean(tops), 4) if known else None
         cut[f"last_{kind}"] = tops[-1] if known else None
