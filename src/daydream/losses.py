@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daydream.nets.rows import cosine
+from daydream.rows import cosine
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from daydream.nets.clusters import by_class, k_means
-from daydream.nets.rows import nearest_proxies, unit
+from daydream.rows import nearest_proxies, unit
 
 PROXIES = 10  # per class: PODNet section 3.2, and the paper's released configuration
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="needs triton")
 
-from daydream.nets import row_kernels
-from daydream.nets.rows import Nearest, Unit, cosine_by_kernels, nearest_proxies, unit
+from daydream import row_kernels
+from daydream.rows import Nearest, Unit, cosine_by_kernels, nearest_proxies, unit
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

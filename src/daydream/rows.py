@@ -50,7 +50,7 @@ class Unit(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
-        from daydream.nets import row_kernels
+        from daydream import row_kernels
 
         ctx.save_for_backward(x)
         with torch.cuda.device_of(x):
@@ -58,7 +58,7 @@ class Unit(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        from daydream.nets import row_kernels
+        from daydream import row_kernels
 
         (x,) = ctx.saved_tensors
         with torch.cuda.device_of(x):
@@ -70,7 +70,7 @@ class Nearest(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, cosines: Tensor, proxies: int, scale: float) -> Tensor:
-        from daydream.nets import row_kernels
+        from daydream import row_kernels
 
         ctx.save_for_backward(cosines)
         ctx.proxies, ctx.scale = proxies, scale
@@ -79,7 +79,7 @@ class Nearest(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        from daydream.nets import row_kernels
+        from daydream import row_kernels
 
         (cosines,) = ctx.saved_tensors
         with torch.cuda.device_of(cosines):
