@@ -9,8 +9,13 @@ import daydream
 
 ROOT = Path(daydream.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-LEAVES = {"losses.py": "daydream.rows", "rows.py": "daydream.row_kernels", "row_kernels.py": None}
-"""Files that import nothing of ours, but for one other."""
+LEAVES = {
+    "losses.py": ("daydream.rows",),
+    "rows.py": ("daydream.row_kernels", "daydream.kernels_there"),
+    "row_kernels.py": (),
+    "kernels_there.py": (),
+}
+"""Files that import nothing of ours but these."""
 
 
 def imports(path: Path) -> set[str]:
@@ -45,8 +50,7 @@ def forbidden(path: Path) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_arrows_point_one_way(path: Path) -> None:
-    allowed = LEAVES.get(str(path.relative_to(ROOT))) or "nothing"
-    found = [name for name in imports(path) if not name.startswith(allowed)]
+    found = [name for name in imports(path) if not name.startswith(LEAVES.get(str(path.relative_to(ROOT)), ()))]
     wrong = [name for name in found if forbidden(path) and name.startswith(forbidden(path))]
     assert wrong == []
 

@@ -8,7 +8,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="needs triton")
 
 from daydream import row_kernels
-from daydream.rows import Nearest, Unit, cosine_by_kernels, nearest_proxies, unit
+from daydream.rows import Nearest, Unit, cosine_of_units, nearest_proxies, unit
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -52,7 +52,7 @@ def test_gradients_go_back_through_rows_cosines_and_scores() -> None:
     torch.manual_seed(0)
     x, y = (torch.randn(4, 64, device=DEVICE, requires_grad=True) for _ in range(2))
     x64, y64 = (t.detach().double().requires_grad_() for t in (x, y))
-    cosines, wanted = cosine_by_kernels(x, y), F.cosine_similarity(x64, y64, dim=1)
+    cosines, wanted = cosine_of_units(x, y), F.cosine_similarity(x64, y64, dim=1)
     close(cosines.detach(), wanted.detach())
     scores, s = (
         Nearest.apply(Unit.apply(x, torch.float32), 8, 2.0),

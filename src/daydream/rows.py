@@ -3,23 +3,18 @@
 Shapes: x [..., D]; cosines [B, C P] of C classes with P proxies each.
 """
 
-import functools
-import importlib.util
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-@functools.cache
-def has_kernels() -> bool:
-    return importlib.util.find_spec("triton") is not None
+from daydream.kernels_there import by_kernels
 
 
 def unit(x: Tensor) -> Tensor:
     """Return x / |x| along the last dimension; by kernels in float32, or under autocast in autocast's type."""
-    if not (x.is_cuda and has_kernels()):
+    if not by_kernels(x):
         return F.normalize(x, dim=-1)
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else torch.float32
     y: Tensor = Unit.apply(x, dtype)
@@ -28,17 +23,18 @@ def unit(x: Tensor) -> Tensor:
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
     """Return cos(x, y) of each row."""
-    return cosine_by_kernels(x, y) if x.is_cuda and has_kernels() else F.cosine_similarity(x, y, dim=-1)
+    return cosine_of_units(x, y) if by_kernels(x) else F.cosine_similarity(x, y, dim=-1)
 
 
-def cosine_by_kernels(x: Tensor, y: Tensor) -> Tensor:
+def cosine_of_units(x: Tensor, y: Tensor) -> Tensor:
+    """Return cos(x, y) of each row as the product of rows of length 1, by kernels, in float32 under autocast too."""
     cosines: Tensor = (Unit.apply(x, torch.float32) * Unit.apply(y, torch.float32)).sum(-1)
     return cosines
 
 
 def nearest_proxies(cosines: Tensor, proxies: int, scale: float) -> Tensor:
     """Return score_c = sum_p softmax_p(s_c) s_cp [B, C] of s_cp = scale (cos_cp - 1)."""
-    if not (cosines.is_cuda and has_kernels()):
+    if not by_kernels(cosines):
         s: Tensor = scale * (cosines - 1).unflatten(1, (-1, proxies))
         return (s.softmax(2) * s).sum(2)
     scores: Tensor = Nearest.apply(cosines, proxies, scale)

@@ -8,13 +8,14 @@ Shapes: S steps, B images in a batch, 3 channels, H x W pixels stored, h x w pix
 """
 
 import functools
-import importlib.util
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from daydream.kernels_there import by_kernels
 
 Draws = dict[str, Tensor]
 BRIGHTNESS = 63 / 255  # the jitter of PODNet and of the paper's released code
@@ -46,11 +47,6 @@ def _shift_and_scale(mean: tuple[float, ...], std: tuple[float, ...], device: to
     """Keep the constants on the device: inside a captured step nothing may be copied there."""
     shift = torch.tensor(mean, device=device).mul(-255).view(1, 3, 1, 1)
     return shift, torch.tensor(std, device=device).mul(255).reciprocal().view(1, 3, 1, 1)
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 class Augment(Protocol):
@@ -94,7 +90,7 @@ class CropFlip:
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         size, pad = images.shape[2], self.prepare.size // 8
-        if images.is_cuda and _has_triton():
+        if by_kernels(images):
             from daydream.data.crop_kernel import crop_flip
 
             constants = _shift_and_scale(self.prepare.mean, self.prepare.std, images.device)

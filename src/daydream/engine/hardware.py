@@ -1,7 +1,6 @@
 """The device a run trains on, and how: precision, compilation, capture."""
 
 import contextlib
-import importlib.util
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from torch import nn
 
 from daydream.engine.distributed import ALONE, Team
 from daydream.errors import UserError
+from daydream.kernels_there import has_triton
 
 log = logging.getLogger("daydream")
 
@@ -63,7 +63,7 @@ class Hardware:
         if team.size > 1 and (capture or compile):
             log.info("in several processes no step is compiled or captured as a CUDA graph")
             capture = compile = False
-        kernels = gpu and compile and precision == "bf16" and importlib.util.find_spec("triton") is not None
+        kernels = gpu and compile and precision == "bf16" and has_triton()
         return cls(chosen, precision, compile, capture, kernels)  # type: ignore[arg-type]
 
     def set_up(self) -> None:
