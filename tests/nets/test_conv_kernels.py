@@ -190,3 +190,20 @@ def test_hardware_with_kernels_has_a_bank_use_them(kernels: bool) -> None:
     Hardware(DEVICE, "bf16", compile=True, capture=False, kernels=kernels).compile_parts(bank)
     parts = [part.kernels for part in bank.modules() if isinstance(part, ClassNorm | ClassConv)]
     assert parts == [kernels] * (4 + 6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF], ids=["float32", "half"])
+@pytest.mark.parametrize(("read", "written", "size"), [(16, 16, 3), (24, 40, 3), (12, 20, 1)])
+def test_groups_are_convolved_by_the_weights_of_their_classes(
+    read: int, written: int, size: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr(conv_kernels, "CONVOLVE", Tile(32, 16, 16))
+    which = torch.tensor([2, 0, 2, 1], device=DEVICE)
+    weight = torch.randn(3, written, size, size, read, device=DEVICE).to(dtype)
+    x = torch.randn(3, 4 * read, 5, 3, device=DEVICE).to(dtype).contiguous(memory_format=torch.channels_last)
+    flat = weight[which].double().flatten(0, 1).permute(0, 3, 1, 2)
+    wanted = F.conv2d(x.double(), flat, padding=size // 2, groups=4)
+    found = conv_kernels.of_classes(x, weight, which)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    close(found, wanted, dtype)

@@ -22,6 +22,7 @@ def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tiles: an interpreted program takes its time, and several of them must share the work."""
     monkeypatch.setattr(launches, "TILES", {c: launches.Tile(32, 16, 4) for c in (16, 32, 64)})
     monkeypatch.setattr(launches, "WEIGHTS", {c: launches.Chunks(2, 16, 4, 4) for c in (16, 32, 64)})
+    monkeypatch.setattr(launches, "ALL_TAPS", {c: launches.AllTaps(16, 4) for c in (16, 32)})
 
 
 def randomised(module: nn.Module) -> nn.Module:

@@ -1,8 +1,10 @@
-"""GPU kernels of a bank's convolutions: the gradients for inputs and weights of all classes side by side.
+"""GPU kernels of a bank's convolutions: samples of any classes forward, and the gradients of all classes side by side.
 
-Forward, grouped convolutions are torch's: fast. Backward, torch's take five times as long. Here the gradient for the
-input is a grouped convolution forward, with the weights turned; that for the weights is, for each class, a product of
-matrices, [N, P] of the gradient by [P, taps x K] of the maps as each tap sees them.
+A group of samples is convolved by the weights of its class where they lie; torch would have them gathered first.
+
+Of all classes side by side, grouped convolutions forward are torch's: fast. Backward, torch's take longer. Here the
+gradient for the input is a grouped convolution forward, with the weights turned; that for the weights is, for each
+class, a product of matrices, [N, P] of the gradient by [P, taps x K] of the maps as each tap sees them.
 
 Maps lie in memory as pixels x channels (channels last), weights as C x N x taps x K. Shapes: P pixels of a batch of
 maps of h x w, C classes, each of K channels read and N written.
@@ -33,6 +35,77 @@ class Tile(NamedTuple):
 WEIGH = Tile(64, 128, 128)
 STAGES = 3  # tiles of `weigh` on their way from memory
 TURN = 64  # channels, either way, of a program of `turn`
+CONVOLVE = Tile(128, 64, 64)  # pixels, channels read at a time, channels written
+
+
+@triton.jit
+def convolve(
+    x_ptr,  # maps [P, G, K]
+    w_ptr,  # weights [C, N, taps, K]
+    which_ptr,  # the class of each group [G]
+    y_ptr,  # maps [P, G, N]
+    P,
+    G,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    SIZE: tl.constexpr,  # taps in a row
+    BP: tl.constexpr,
+    BK: tl.constexpr,
+    BN: tl.constexpr,
+):
+    """Write BP pixels and BN channels of a group's convolution by the weights of its class."""
+    taps: tl.constexpr = SIZE * SIZE
+    parts: tl.constexpr = (K + BK - 1) // BK  # of the channels read
+    own = tl.program_id(2)
+    pixel = tl.program_id(0) * BP + tl.arange(0, BP)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    y = pixel // W % H
+    x = pixel % W
+    weights = w_ptr + tl.load(which_ptr + own) * (N * taps * K) + n[None, :] * (taps * K)
+    acc = tl.zeros([BP, BN], dtype=tl.float32)
+    for step in range(taps * parts):
+        tap = step // parts
+        dy = tap // SIZE - SIZE // 2
+        dx = tap % SIZE - SIZE // 2
+        channel = step % parts * BK + k
+        seen = (pixel < P) & (y + dy >= 0) & (y + dy < H) & (x + dx >= 0) & (x + dx < W)
+        at = (pixel + dy * W + dx)[:, None] * (G * K) + own * K + channel[None, :]
+        v = tl.load(x_ptr + at, mask=seen[:, None] & (channel < K)[None, :], other=0.0)
+        w = tl.load(weights + (tap * K + channel)[:, None], mask=(channel < K)[:, None] & (n < N)[None, :], other=0.0)
+        acc = tl.dot(v, w, acc, input_precision="ieee")
+    at = pixel[:, None] * (G * N) + own * N + n[None, :]
+    tl.store(y_ptr + at, acc.to(y_ptr.dtype.element_ty), mask=(pixel < P)[:, None] & (n < N)[None, :])
+
+
+def of_classes(x: Tensor, weight: Tensor, which: Tensor) -> Tensor:
+    """Convolve maps [B, G * K, h, w] by weights [C, N, size, size, K] of their type: group g by those of `which[g]`."""
+    groups, (written, size, _, read) = len(which), weight.shape[1:]
+    x = x.contiguous(memory_format=torch.channels_last)
+    b, _, height, width = x.shape
+    y = torch.empty_like(x[:, :1].expand(b, groups * written, height, width), memory_format=torch.channels_last)
+    channels, pixels_each = min(CONVOLVE.columns, power(written)), CONVOLVE.pixels
+    convolve[(triton.cdiv(pixels(x), pixels_each), triton.cdiv(written, channels), groups)](
+        x,
+        weight,
+        which,
+        y,
+        pixels(x),
+        groups,
+        H=height,
+        W=width,
+        K=read,
+        N=written,
+        SIZE=size,
+        BP=pixels_each,
+        BK=min(CONVOLVE.rows, power(read)),
+        BN=channels,
+        num_warps=4,
+        num_stages=STAGES,
+    )
+    return y
 
 
 @triton.jit

@@ -32,7 +32,7 @@ class ClassConv(nn.Module):
         self.weight = nn.Parameter(spread * torch.randn(classes, channels_out, channels_in, size, size))
         self.ready: tuple[object, Tensor] | None = None
         self.kernels = False
-        """Whether training passes under autocast go back by our own kernels (`conv_kernels.py`), which need a GPU."""
+        """Whether passes under autocast run by our own kernels where they fit (`conv_kernels.py`), which need a GPU."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast, as torch asks for it, and lie in memory as the device then wants it: no pass need turn it."""
@@ -43,10 +43,15 @@ class ClassConv(nn.Module):
     def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
         """[N, G * in, h, w] -> [N, G * out, h, w]: group g by the weights of class `which[g]`, or of class g."""
         trains = torch.is_grad_enabled() and self.weight.requires_grad
-        if self.kernels and which is None and trains and torch.is_autocast_enabled(x.device.type):
+        autocast = torch.is_autocast_enabled(x.device.type)
+        if self.kernels and which is None and trains and autocast:
             from daydream.nets import conv_kernels  # needs triton
 
             return conv_kernels.convolved(x, self.weight)
+        if self.kernels and which is not None and not trains and not x.requires_grad and autocast:
+            from daydream.nets import conv_kernels
+
+            return conv_kernels.of_classes(x, self.as_gathered(x.dtype).contiguous(), which)
         weight = self.laid_out() if which is None else self.as_gathered(x.dtype)[which]
         flat = weight.flatten(0, 1)
         if flat.is_cuda:

@@ -221,6 +221,55 @@ def weigh(
 
 
 @triton.jit
+def weigh_all(
+    x_ptr,  # maps the convolution read [P, K]
+    g_ptr,  # gradient of what it wrote [P, N]
+    out_ptr,  # [chunks, all weights]: the sum of a chunk of pixels
+    P,
+    WIDTH,  # weights in a row of `out`
+    CHUNK: tl.constexpr,  # pixels of a chunk, a multiple of BM
+    H: tl.constexpr,
+    W: tl.constexpr,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    BM: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """Write the gradient for the weights of a convolution with stride 1: all taps of a chunk by one product.
+
+    A tap is a shift of the maps along a row and one of the gradient by a row: columns (dx, k) times columns (dy, n).
+    A fourth shift either way makes the columns a power of two, reads nothing and is not written.
+    """
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+    chunk = tl.program_id(0)
+    left = tl.arange(0, 4 * K)
+    dx = left // K
+    k = left % K
+    right = tl.arange(0, 4 * N)
+    dy = right // N
+    n = right % N
+    pixel = chunk * CHUNK + tl.arange(0, BM)
+    x_ptrs = x_ptr + pixel[:, None] * K + ((dx - 1) * K + k)[None, :]
+    g_ptrs = g_ptr + pixel[:, None] * N + ((1 - dy) * (W * N) + n)[None, :]
+    across = tl.where(dx < 3, dx - 1, 2 * W)  # the fourth lies outside every map
+    down = tl.where(dy < 3, 1 - dy, 2 * H)
+    dtype = g_ptr.dtype.element_ty
+    acc = tl.zeros([4 * K, 4 * N], dtype=tl.float32)
+    for start in range(0, CHUNK, BM):
+        at = pixel + start
+        inside = (at < P)[:, None]
+        # As unsigned numbers, those before the map's first lie far beyond its last.
+        x = ((at % W)[:, None] + across[None, :]).to(tl.uint32)
+        y = ((at // W % H)[:, None] + down[None, :]).to(tl.uint32)
+        v = tl.load(x_ptrs + start * K, mask=inside & (x < W), other=0.0)
+        g = tl.load(g_ptrs + start * N, mask=inside & (y < H), other=0.0)
+        acc = tl.dot(tl.trans(v.to(dtype)), g, acc, input_precision="ieee")
+    place = n[None, :] * (9 * K) + (3 * dy[None, :] + dx[:, None]) * K + k[:, None]
+    tl.store(out_ptr + chunk.to(tl.int64) * WIDTH + place, acc, mask=(dx < 3)[:, None] & (dy < 3)[None, :])
+
+
+@triton.jit
 def normalise(
     sums_ptr,  # of y and y^2
     mean_ptr,  # running statistics [C]: followed, or with STORED used

@@ -31,9 +31,17 @@ class Chunks(NamedTuple):
     warps: int
 
 
+class AllTaps(NamedTuple):
+    """How the gradient for all taps by one product takes its work: pixels at a time, and a program's warps."""
+
+    pixels: int
+    warps: int
+
+
 # Measured on an H200 at batch 128 and 240, alone and beside other runs (docs/performance.md).
 TILES = {16: Tile(256, 16, 2), 32: Tile(256, 32, 4), 64: Tile(128, 64, 4)}  # by channels written
 WEIGHTS = {16: Chunks(128, 64, 4, 4), 32: Chunks(64, 64, 2, 4), 64: Chunks(32, 32, 1, 4)}  # by channels read
+ALL_TAPS = {16: AllTaps(128, 4), 32: AllTaps(64, 4)}  # by channels, with stride 1; with 64 the product is too wide
 ROWS = 64  # pixels of a program that passes over maps
 
 
@@ -260,16 +268,30 @@ def differ(g: Tensor, passed: Pass, back: Tensor, hosts: int) -> Tensor:
 def weigh(x: Tensor, g: Tensor, stride: int, out: Tensor) -> None:
     """Write the gradient for the weights of a convolution of x into `out` [chunks, out x 9 x in], to be added up."""
     plan = plan_of(x)
+    ways = ALL_TAPS.get(x.shape[1]) if stride == 1 and x.shape == g.shape else None
+    each = plan.pixels if ways is None else ways.pixels
     total = pixels(g)
-    chunk = -(-total // (len(out) * plan.pixels)) * plan.pixels
+    chunk = -(-total // (len(out) * each)) * each
+    shared = (x, g, out, total, out.stride(0))
+    if ways is not None:
+        _, channels, height, width = x.shape
+        launch(
+            kernels.weigh_all,
+            (len(out),),
+            *shared,
+            CHUNK=chunk,
+            H=height,
+            W=width,
+            K=channels,
+            N=channels,
+            BM=each,
+            num_warps=ways.warps,
+        )
+        return
     launch(
         kernels.weigh,
         (len(out), -(-9 // plan.taps)),
-        x,
-        g,
-        out,
-        total,
-        out.stride(0),
+        *shared,
         CHUNK=chunk,
         **geometry(x, g),
         STRIDE=stride,
