@@ -18,13 +18,15 @@ from daydream.tables import command_of
 
 ALL_ON = {
     "blend": "held-out", "blend_statistics": "measure", "rotations": "all", "rotation_views": "one", "ema": 0.5,
+    "erase": 0.4,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_off_they_leave_every_stage_as_it_is(method: str) -> None:
     kind = load_method(method)
-    experiment = tiny_experiment(method, parts={"blend": "1", "rotations": "none"} if kind.defaults else {})
+    off = {"blend": "1", "rotations": "none", "erase": 0.0} if kind.defaults else {}
+    experiment = tiny_experiment(method, parts=off)
     if experiment.parts is None:
         assert not kind.carries
         return
@@ -82,6 +84,8 @@ def test_a_head_with_turned_classes_is_not_exported(tmp_path: Path) -> None:
         ("replay", {}, {"blend": "half"}, "--blend half must be"),
         ("replay", {}, {"blend": "nan"}, "--blend nan must be"),
         ("replay", {}, {"ema": 1.0}, "--ema 1.0 must be"),
+        ("replay", {}, {"erase": 1.0}, "--erase 1.0 must be"),
+        ("replay", {}, {"erase": -0.1}, "--erase -0.1 must be"),
         ("replay", {}, {"blend_statistics": "measure"}, "needs --blend"),
         ("replay", {}, {"rotations": "some"}, "one of none, base, all"),
         ("replay", {"memory": 6}, {"blend": "held-out"}, "needs 2 exemplars per class"),
@@ -100,22 +104,25 @@ def test_a_recipe_brings_its_defaults_and_config_json_records_them(tmp_path: Pat
     experiment = tiny_experiment("dream", {"tasks": 1})
     experiment.start(tmp_path / "run", Watch())
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (config["parts"]["blend"], config["parts"]["rotations"]) == ("0.6", "base")
-    assert config["imagination"]["pile_distillation"] == 0.5
+    assert {key: config["parts"][key] for key in ("blend", "rotations", "erase")} == {
+        "blend": "0.6",
+        "rotations": "base",
+        "erase": 0.375,
+    }
+    assert (config["imagination"]["imagined_weight"], config["imagination"]["pile_distillation"]) == (0.25, 0.0)
     assert config_from_json(config).to_json() == experiment.config.to_json()
     words = command_of(config)
     assert "--method dream" in words
-    assert "--blend" not in words
-    assert "--rotation" not in words
+    assert not any(flag in words for flag in ("--blend", "--rotation", "--erase", "--imagined", "--pile-dist"))
 
 
 def test_what_is_given_beats_a_recipe() -> None:
-    config = tiny_experiment("dream", imagination={"pile_distillation": 0.0}, parts={"blend": "counts"}).config
+    config = tiny_experiment("dream", imagination={"pile_distillation": 0.5}, parts={"blend": "counts"}).config
     assert (config.parts.blend, config.parts.rotations) == ("counts", "base")
-    assert config.imagination.pile_distillation == 0.0
+    assert config.imagination.pile_distillation == 0.5
     words = command_of(config.to_json())
     assert "--blend counts" in words
-    assert "--pile-distillation 0.0" in words
+    assert "--pile-distillation 0.5" in words
 
 
 def test_help_shows_a_recipes_defaults(capsys: pytest.CaptureFixture[str]) -> None:

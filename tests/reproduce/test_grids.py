@@ -99,32 +99,42 @@ def parts_against_their_method() -> dict[str, list[str]]:
 
 
 def test_a_part_is_added_or_taken_and_nothing_else_changes() -> None:
-    blend, rotations = ["parts.blend"], ["parts.rotations"]
+    blend, rotations, erase, epochs = ["parts.blend"], ["parts.rotations"], ["parts.erase"], ["method.epochs"]
     assert {name: sorted(found) for name, found in parts_against_their_method().items()} == {
-        "replay+blend": blend,
         "replay+rotations": rotations,
-        "replay+rotations+blend": blend + rotations,
-        "imagine+blend": blend,
-        "imagine+rotations": rotations,
-        "dream-blend": blend,
+        "replay+blend": blend,
+        "replay+erase": erase,
+        "replay+short": epochs,
         "dream-rotations": rotations,
-        "dream-counterparts": ["imagination.imagined_weight"],
-        "dream-pile-distillation": ["imagination.pile_distillation"],
+        "dream-blend": blend,
+        "dream-erase": erase,
+        "dream-short": epochs,
         "dream-generators": ["imagination.counterparts"],
-        "ucir+rotations+blend": blend + rotations,
-        "podnet+rotations+blend": blend + rotations,
+        "ucir+parts": blend + erase + rotations,
+        "podnet+parts": blend + erase + rotations,
     }
 
 
 def test_parts_follow_a_retuned_dream(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = {"blend": "counts", "blend_statistics": "measure", "rotations": "all", "rotation_views": "one"}
+    tuned |= {"erase": 0.5}
     monkeypatch.setattr(Dream, "defaults", tuned)
     built = grids.build("parts", FULL)
     cells = {cell.name: make_config(**cell.values).to_json()["parts"] for cell in built if cell.values}
-    assert cells["ucir+rotations+blend"] == cells["dream"] == {**cells["replay"], **tuned}
-    assert (cells["imagine+blend"]["blend"], cells["imagine+blend"]["blend_statistics"]) == ("counts", "measure")
-    assert cells["dream-blend"] == cells["replay+rotations"]
-    assert cells["dream-rotations"] == cells["replay+blend"]
+    assert cells["ucir+parts"] == cells["dream"] == {**cells["replay"], **tuned}
+    assert (cells["replay+blend"]["blend"], cells["replay+blend"]["blend_statistics"]) == ("counts", "measure")
+    assert cells["dream-blend"] == {**cells["dream"], "blend": "1", "blend_statistics": "blend"}
+    assert cells["dream-rotations"] == {**cells["dream"], "rotations": "none", "rotation_views": "four"}
+
+
+@pytest.mark.parametrize(("choices", "long", "short"), [(FULL, 160, 60), (SMOKE, 8, 3)])
+def test_short_increments_are_short_beside_those_of_the_others(choices: grids.Choices, long: int, short: int) -> None:
+    built = grids.build("parts", choices)
+    cells = {cell.name: make_config(**cell.values).method.epochs for cell in built if cell.values}
+    assert {name for name, epochs in cells.items() if epochs == short} == {"replay+short"} | {
+        name for name in cells if name.startswith("dream") and name != "dream-short"
+    }
+    assert cells["replay"] == cells["dream-short"] == long
 
 
 def test_the_methods_of_parts_are_runs_of_table1() -> None:

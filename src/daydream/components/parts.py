@@ -1,7 +1,7 @@
-"""Parts that any method can carry, none of which costs anything at inference: blending, rotations, averaging.
+"""Parts that any method can carry, none of which costs anything at inference.
 
 Each is off by default, and a run without them is what it would be without this file. They change a task's one stage
-that trains the network with its batch norm: rotations within averaging within blending.
+that trains the network with its batch norm: blank squares within rotations within averaging within blending.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from daydream.components.blending import Blending
 from daydream.components.ema import averaged
+from daydream.components.erasing import erased
 from daydream.components.rotations import rotated, settled
 from daydream.methods.method import Method
 from daydream.settings import require, setting
@@ -42,6 +43,9 @@ class PartsSettings:
         0.2, "share of the base task's epochs, the last ones, that train upright images alone, at a quarter of the cost"
     )
     ema: float = setting(0.0, "decay of an average of the weights that replaces them after an increment; 0 is none")
+    erase: float = setting(
+        0.0, "side of a square blanked in every training image, as a share of the image's; 0 is none (arXiv 1708.04552)"
+    )
 
     def __post_init__(self) -> None:
         share = self.blend
@@ -53,12 +57,19 @@ class PartsSettings:
         require(not measured or "blend" in self.wanted, "--blend-statistics measure needs --blend with less than 1")
         settle = self.rotation_settle
         require(0 <= settle < 1, f"--rotation-settle {settle} must be at least 0 and below 1")
-        require(0 <= self.ema < 1, f"--ema {self.ema} must be at least 0 and below 1")
+        for name in ("ema", "erase"):
+            value = getattr(self, name)
+            require(0 <= value < 1, f"--{name} {value} must be at least 0 and below 1")
 
     @property
     def wanted(self) -> dict[str, str]:
         """Name the parts that are on, with the value that says so."""
-        on = {"blend": _number(self.blend) != 1, "rotations": self.rotations != "none", "ema": self.ema > 0}
+        on = {
+            "blend": _number(self.blend) != 1,
+            "rotations": self.rotations != "none",
+            "ema": self.ema > 0,
+            "erase": self.erase > 0,
+        }
         return {name: str(getattr(self, name)) for name, wanted in on.items() if wanted}
 
 
@@ -88,6 +99,8 @@ class Parts:
     def carried(self, task: Task, stage: Stage) -> list[Stage]:
         """Return a training stage with its parts: in the base task it may become two."""
         settings, wanted = self.settings, self.settings.wanted
+        if "erase" in wanted:
+            stage = erased(stage, settings.erase)
         if self.rotates(task):
             turn = partial(rotated, views=settings.rotation_views, seed=self.method.setup.seed, task=task.index)
             if task.is_base:

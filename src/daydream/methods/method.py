@@ -113,9 +113,9 @@ class Method(ABC, Generic[S]):
     """Whether a stage of it names a stream of exemplars, which imagination can add counterparts to."""
     imagines: ClassVar[Literal["", "generators", "pixels"]] = ""
     """How it makes counterparts without being asked (`--imagine`), if it does."""
-    carries: ClassVar[frozenset[str]] = frozenset({"blend", "rotations", "ema"})
+    carries: ClassVar[frozenset[str]] = frozenset({"blend", "rotations", "ema", "erase"})
     """The parts (`components/parts.py`) that fit it. They need a `Network` called `net`, with new images in a stream
-    `new`; all but rotations also need an increment to go on with the network of the task before."""
+    `new`; blending and averaging also need an increment to go on with the network of the task before."""
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Defaults it gives to settings of imagination and of parts, by name."""
 

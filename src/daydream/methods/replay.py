@@ -78,12 +78,22 @@ class Imagine(Replay):
     imagines = "generators"
 
 
-class Dream(Replay):
-    """Replay, imagination, blending and rotations: the recipe of `docs/recipe.md`."""
+@dataclass(frozen=True, kw_only=True)
+class DreamSettings(ReplaySettings):
+    """Settings of the recipe's training."""
 
+    epochs: int = setting(60, "epochs of each increment; a network that is blended gains nothing by more")
+
+
+class Dream(Replay):
+    """Short increments, weak imagination, blending, rotations and blank squares: the recipe of `docs/recipe.md`."""
+
+    Settings = DreamSettings
     imagines = "generators"
     # Chosen on held-out images (docs/results.md).
-    defaults = MappingProxyType({"blend": "0.6", "rotations": "base"})
+    defaults = MappingProxyType(
+        {"blend": "0.6", "rotations": "base", "erase": 0.375, "imagined_weight": 0.25, "pile_distillation": 0.0}
+    )
 
 
 class Mixup(Replay):

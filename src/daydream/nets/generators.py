@@ -43,15 +43,15 @@ class ClassConv(nn.Module):
     def forward(self, x: Tensor, which: Tensor | None) -> Tensor:
         """[N, G * in, h, w] -> [N, G * out, h, w]: group g by the weights of class `which[g]`, or of class g."""
         trains = torch.is_grad_enabled() and self.weight.requires_grad
-        autocast = torch.is_autocast_enabled(x.device.type)
-        if self.kernels and which is None and trains and autocast:
+        if self.kernels and torch.is_autocast_enabled(x.device.type):
             from daydream.nets import conv_kernels  # needs triton
 
-            return conv_kernels.convolved(x, self.weight)
-        if self.kernels and which is not None and not trains and not x.requires_grad and autocast:
-            from daydream.nets import conv_kernels
-
-            return conv_kernels.of_classes(x, self.as_gathered(x.dtype).contiguous(), which)
+            if which is None and trains:
+                return conv_kernels.convolved(x, self.weight)
+            if which is not None and not trains and not x.requires_grad:
+                frozen = self.as_gathered(x.dtype)
+                frozen = frozen if frozen.is_cuda else frozen.permute(0, 1, 3, 4, 2)  # interpreted, on a CPU
+                return conv_kernels.of_classes(x, frozen.contiguous(), which)
         weight = self.laid_out() if which is None else self.as_gathered(x.dtype)[which]
         flat = weight.flatten(0, 1)
         if flat.is_cuda:

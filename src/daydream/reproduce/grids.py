@@ -307,36 +307,44 @@ def standin(choices: Choices, tasks: int | None) -> list[Cell]:
 def parts(choices: Choices, tasks: int | None) -> list[Cell]:
     """What each part of `dream` gives: added to methods without it, as `dream` sets it, and taken from `dream`."""
     from daydream.components.parts import PartsSettings
-    from daydream.methods.replay import Dream
+    from daydream.methods.replay import Dream, Replay
 
     # All settings of a part come and go together.
-    blend = {key: value for key, value in Dream.defaults.items() if key.startswith("blend")}
-    rotations = {key: value for key, value in Dream.defaults.items() if key.startswith("rotation")}
-    off = PartsSettings()
+    given = {
+        part: {key: value for key, value in Dream.defaults.items() if key.startswith(part.removesuffix("s"))}
+        for part in ("blend", "rotations", "erase")
+    }
+    off, usual, ours = PartsSettings(), Replay.Settings().epochs, Dream.Settings().epochs
+    long = choices.scale.method.get("epochs", usual)
+    short = max(1, round(long * ours / usual))
     changes: dict[str, tuple[str, dict[str, Values]]] = {
         "": ("", {}),
-        "+blend": ("+ blend", {"parts": blend}),
-        "+rotations": ("+ rotations", {"parts": rotations}),
-        "+rotations+blend": ("+ rotations + blend", {"parts": {**rotations, **blend}}),
-        "-blend": ("without blending", {"parts": {key: getattr(off, key) for key in blend}}),
-        "-rotations": ("without rotations", {"parts": {key: getattr(off, key) for key in rotations}}),
-        "-counterparts": ("without counterparts", {"imagination": {"imagined_weight": 0.0}}),
-        "-pile-distillation": ("without pile distillation", {"imagination": {"pile_distillation": 0.0}}),
+        **{f"+{part}": (f"+ {part}", {"parts": settings}) for part, settings in given.items()},
+        "+short": ("+ short increments", {"method": {"epochs": short}}),
+        "+parts": ("+ " + " + ".join(given), {"parts": {k: v for each in given.values() for k, v in each.items()}}),
+        **{
+            f"-{part}": (f"without {part}", {"parts": {key: getattr(off, key) for key in settings}})
+            for part, settings in given.items()
+        },
+        "-short": ("with long increments", {"method": {"epochs": long}}),
         "-generators": ("without generators", {"imagination": {"counterparts": 0}}),
     }
     carried = {
-        "replay": ["", "+blend", "+rotations", "+rotations+blend"],
-        "imagine": ["", "+blend", "+rotations"],
+        "replay": ["", *(f"+{part}" for part in given), "+short"],
+        "imagine": [""],
         "dream": ["", *(change for change in changes if change.startswith("-"))],
-        "ucir": ["", "+rotations+blend"],
-        "podnet": ["", "+rotations+blend"],
+        "ucir": ["", "+parts"],
+        "podnet": ["", "+parts"],
     }
+    # PODNet as in Table 1 at 10 steps.
+    settled: dict[str, Values] = {"podnet": {"configuration": "nme"}, "dream": {"epochs": short}}
     found = []
     for method, variants in carried.items():
-        settings = {"configuration": "nme"} if method == "podnet" else {}  # as in Table 1 at 10 steps
+        own = settled.get(method, {})
         for change in variants:
             words, sections = changes[change]
-            run = values(choices, tasks, method, sections={"method": settings, **sections})
+            sections = {**sections, "method": {**own, **sections.get("method", {})}}
+            run = values(choices, tasks, method, sections=sections)
             beside, row = method if change else "", f"{method} {words}".rstrip()
             found.append(Cell(name=method + change, row=row, method=method, beside=beside, values=run))
     return found

@@ -1,6 +1,6 @@
 """The picture of the grid `parts`: accuracy on old and on new classes after each task, with and without each part.
 
-A pair of panels for each method, so that a part's line is never one of seventeen; the axes are the same in all of them.
+A pair of panels for each method, so that a part's line is never one of sixteen; the axes are the same in all of them.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ STYLES: dict[str, dict[str, Any]] = {
     "": {"color": "black", "marker": "", "linewidth": 1.8},
     "blend": {"color": "#0072b2", "marker": "o"},
     "rotations": {"color": "#d55e00", "marker": "s"},
-    "rotations+blend": {"color": "#009e73", "marker": "D"},
-    "counterparts": {"color": "#cc79a7", "marker": "^"},
-    "pile-distillation": {"color": "#b8860b", "marker": "v"},
+    "erase": {"color": "#cc79a7", "marker": "^"},
+    "short": {"color": "#b8860b", "marker": "v"},
+    "parts": {"color": "#009e73", "marker": "D"},
     "generators": {"color": "#5b4bb5", "marker": "x"},
 }
 """How a line is drawn, by the part that was added or taken away: shapes too, for those who see or print no colour."""
