@@ -24,7 +24,7 @@ def test_squares_against_a_loop(share: float) -> None:
     for image, (down, across) in zip(expected, middles.tolist(), strict=True):
         for row in range(8):
             for column in range(8):
-                if max(abs(row + 0.5 - 8 * down), abs(column + 0.5 - 8 * across)) < share * 8 / 2:
+                if max(abs((row + 0.5) / 8 - down), abs((column + 0.5) / 8 - across)) < share / 2:
                     image[:, row, column] = 0
     found = blanked(images.contiguous(memory_format=torch.channels_last), middles, share)
     assert torch.equal(found, expected)

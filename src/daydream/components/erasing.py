@@ -7,6 +7,7 @@ beyond the edge (section 3). Counterparts are imagined from whole exemplars.
 Shapes: B images of h x h pixels.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -43,7 +44,11 @@ def draw_middles(generator: torch.Generator, steps: int, size: int) -> Tensor:
 
 def blanked(images: Tensor, middles: Tensor, share: float) -> Tensor:
     """Return images [B, 3, h, h] with zeros in squares around middles [B, 2]."""
-    side = images.shape[2]
-    pixels = torch.arange(side, device=images.device) + 0.5
-    near = (pixels - side * middles[:, :, None]).abs() < share * side / 2  # [B, 2, h]
+    near = (_places(images.shape[2], images.device) - middles[:, :, None]).abs() < share / 2  # [B, 2, h]
     return torch.where((near[:, 0, :, None] & near[:, 1, None, :])[:, None], 0.0, images)
+
+
+@functools.lru_cache
+def _places(side: int, device: torch.device) -> Tensor:
+    """Keep where the middles of a side's pixels lie, as shares of it: a step need not make them again."""
+    return (torch.arange(side, device=device) + 0.5) / side
