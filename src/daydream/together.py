@@ -19,9 +19,7 @@ from daydream.experiment import DEFAULT_ORDERS, Experiment
 from daydream.runs import RunFolder
 from daydream.session import Course, Progress
 from daydream.settings import require
-
-PAPER_ORDERS = {"cifar100": ("icarl", "paper-2", "paper-3")}
-"""The orders a paper has for a data set, in its order."""
+from daydream.stream import PAPER_ORDERS
 
 
 @dataclass(frozen=True)

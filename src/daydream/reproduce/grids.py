@@ -13,6 +13,7 @@ from typing import Any
 from daydream.errors import UserError, unknown
 from daydream.methods import METHODS, load_method
 from daydream.reproduce import paper
+from daydream.stream import PAPER_ORDERS
 
 Values = dict[str, Any]
 
@@ -48,7 +49,7 @@ FULL = Scale(
     name="full",
     run={"data": "cifar100", "backbone": "resnet32", "base": 50, "budget": "total"},
     stand_in={"run": {"data": "tiny-imagenet", "backbone": "resnet18"}, "data": {"labelled": "0:100"}},
-    orders=("icarl", "paper-2", "paper-3"),
+    orders=PAPER_ORDERS["cifar100"],
     tasks={"piles": 4, "counterparts": 4, "depth": 4, "tradeoffs": 4},
 )
 SMOKE = Scale(
