@@ -141,6 +141,24 @@ def test_every_method_goes_on_from_its_file_as_if_it_had_never_stopped(method: s
     assert straight.taught.lessons[1].again == 1
 
 
+def test_a_model_goes_on_with_the_parts_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a recipe's defaults have become: a network that never saw blank squares loses by them."""
+    from daydream.methods.replay import Dream
+
+    pile = write_pile(tmp_path / "pile", 20)
+    learner = tiny_learner(method="dream")
+    with monkeypatch.context() as before:
+        before.setattr(Dream, "defaults", {**Dream.defaults, "erase": 0.0})
+        learner.learn(write_classes(tmp_path / "a", range(2), 6), pile, **TINY_LESSON)
+    learner.save(tmp_path / "model.daydream")
+    resumed = Learner.load(tmp_path / "model.daydream", device="cpu")
+    resumed.learn(write_classes(tmp_path / "b", range(2, 4), 6), **TINY_LESSON)
+    assert (resumed.taught.parts["erase"], resumed.taught.parts["blend"]) == (0.0, "0.6")
+    new = tiny_learner(method="dream")
+    new.learn(write_classes(tmp_path / "c", range(2), 6), pile, **TINY_LESSON)
+    assert new.taught.parts["erase"] == 0.375
+
+
 def test_an_upper_bound_and_a_file_of_ones_own_are_no_methods_of_a_learner() -> None:
     with pytest.raises(UserError, match="joint is an upper bound"):
         tiny_learner(method="joint")

@@ -124,6 +124,8 @@ def lying(made: Path) -> bytes:
         (lambda made: zipped({k: v for k, v in members(made).items() if "tens" not in k}), "members are not a model's"),
         (lambda made: changed(made, lambda about: about["settings"].update(method="evil.py:Mine")), "its method is"),
         (lambda made: changed(made, lambda about: about["lessons"].pop()), "lessons do not fit"),
+        (lambda made: changed(made, lambda about: about["parts"].update(erase=2.0)), "--erase 2.0 must be"),
+        (lambda made: changed(made, lambda about: about["parts"].update(evil=1)), "evil"),
         (lambda made: changed(made, lambda about: about.update(temperature=float("nan"))), "temperature is nan"),
         (widened, "does not fit its weights"),
         (lambda made: zipped({**members(made), "model.json": b"[" * 10**6}), "damaged"),

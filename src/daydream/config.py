@@ -134,17 +134,20 @@ def make_config(
     return Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
 
 
-BEFORE = {"rotation_settle": 0.0}
+BEFORE = {"rotation_settle": 0.0, "erase": 0.0}
 """What settings of parts that came later were before they could be said."""
+
+
+def completed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings, with those of parts that could not be said when they were stored."""
+    return {**stored, "parts": {**BEFORE, **stored["parts"]}} if stored.get("parts") else dict(stored)
 
 
 def config_from_json(stored: Mapping[str, Any]) -> Config:
     """Read a config.json back."""
     if stored.get("format") != FORMAT:
         raise UserError(f"config.json has format {stored.get('format')!r}; this daydream reads format {FORMAT}")
-    components = {key: stored.get(key) for key in ("imagination", "pile", "parts")}
-    if components["parts"]:
-        components["parts"] = {**BEFORE, **components["parts"]}
+    components = {key: completed(stored).get(key) for key in ("imagination", "pile", "parts")}
     return make_config(stored["run"], stored["data"], stored["method"], **components)
 
 

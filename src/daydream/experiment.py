@@ -8,7 +8,7 @@ from torch import Tensor
 
 from daydream import base, checkpoint, tensorboard
 from daydream.components.parts import Parts
-from daydream.config import Config, check_unchanged, environment
+from daydream.config import Config, check_unchanged, completed, environment
 from daydream.data import source
 from daydream.data.augment import AUGMENTATIONS, Prepare
 from daydream.data.images import Dataset, ImageSet, fingerprint
@@ -185,7 +185,7 @@ class Experiment:
         if found is None:
             return None
         info, components = found
-        check_unchanged(info["identity"], self.identity(), str(run.path))
+        check_unchanged(completed(info["identity"]), self.identity(), str(run.path))
         return info, components, checkpoint.unpack(info["state"], components, self.kinds, self.hardware.device)
 
     def resume(self, run: RunFolder, progress: Progress) -> dict[str, Any]:

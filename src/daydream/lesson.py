@@ -9,7 +9,7 @@ learning rate. A method that keeps no exemplars trains on given images alone.
 import datetime
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -137,7 +137,9 @@ class Lesson:
         if self.method.imagines and pile is None:
             raise UserError(f"--method {settings.method} needs unlabelled images: give --unlabeled FOLDER")
         components = component_settings(type(self.method))
-        self.parts = Parts(from_dict(components["parts"], {}), self.method) if self.method.carries else None
+        self.parts = None
+        if self.method.carries:
+            self.parts = Parts(from_dict(components["parts"], before.parts if before else {}), self.method)
         self.imagination = None
         if pile is not None and self.method.replays:
             imagination: Any = from_dict(
@@ -305,6 +307,7 @@ class Lesson:
             held_out=held,
             pile=self._kept_pile(),
             seen=seen.unique(),
+            parts=asdict(self.parts.settings) if self.parts else {},
         )
 
     def _kept_pile(self) -> Tensor:

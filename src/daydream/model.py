@@ -3,8 +3,9 @@
 Shapes: C classes, M exemplars, H held-out images, P unlabelled images, S x S stored pixels.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -100,6 +101,8 @@ class Model:
     """[P, 3, S, S] uint8: a share of the unlabelled images."""
     seen: Tensor
     """int64: a digest of every image trained on, so that none is ever held out later."""
+    parts: Mapping[str, Any]
+    """Settings of the parts its lessons carry: those of the first, whatever a recipe's defaults become."""
 
     @property
     def names(self) -> tuple[str, ...]:

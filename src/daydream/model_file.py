@@ -2,7 +2,7 @@
 
 | member | what it holds |
 |---|---|
-| `model.json` | format, version, settings, preprocessing, classes, lessons, temperature, how networks are built |
+| `model.json` | format, version, settings, preprocessing, classes, lessons, parts, temperature, networks' shapes |
 | `tensors.safetensors` | the networks (generators too), a method's other tensors, held-out confidences, image digests |
 | `images.safetensors` | exemplars, held-out images and the kept share of the pile, as uint8 pixels |
 
@@ -30,6 +30,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from daydream import __version__, atomic, checkpoint
+from daydream.config import BEFORE, component_settings
 from daydream.data.images import ImageSet, Resident
 from daydream.errors import UserError
 from daydream.learn_settings import ModelSettings
@@ -76,6 +77,7 @@ def write(path: Path, model: Model) -> None:
         "preprocessing": asdict(model.preprocessing),
         "classes": [asdict(record) for record in model.classes],
         "lessons": [asdict(record) for record in model.lessons],
+        "parts": model.parts,
         "temperature": model.temperature,
         "networks": info["nets"],
     }
@@ -191,7 +193,14 @@ def _model(
         held_out=held_out,
         pile=images["pile"],
         seen=tensors["seen"],
+        parts=_parts(settings, about.get("parts", {})),
     )
+
+
+def _parts(settings: ModelSettings, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of parts; a file without them is from before some of them."""
+    own = component_settings(load_method(settings.method or "replay")).get("parts")
+    return asdict(from_dict(own, {**BEFORE, **stored})) if own else {}
 
 
 def _check_history(classes: tuple[ClassRecord, ...], lessons: tuple[LessonRecord, ...]) -> None:

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from daydream.config import Config, check_unchanged
+from daydream.config import Config, check_unchanged, completed
 from daydream.engine import Lockstep, Training
 from daydream.errors import UserError
 from daydream.experiment import DEFAULT_ORDERS, Experiment
@@ -34,7 +34,7 @@ class Member:
         """Refuse a folder that holds a run of other settings."""
         if (self.folder / "config.json").exists():
             now = self.experiment.identity()
-            stored = RunFolder(self.folder).config
+            stored = completed(RunFolder(self.folder).config)
             check_unchanged({key: stored.get(key) for key in now}, now, str(self.folder))
 
     def course(self, progress: Progress) -> Course:

@@ -13,7 +13,8 @@ from torch import Tensor
 from daydream.components.erasing import blanked, draw_middles
 from daydream.errors import UserError
 from daydream.experiment import Experiment
-from daydream.stage import Batch, Stage, State
+from daydream.nets.network import Network
+from daydream.stage import Batch, Samples, Stage, State
 
 
 @pytest.mark.parametrize("share", [0.2, 0.375, 0.9])
@@ -43,8 +44,8 @@ def test_middles_lie_anywhere_in_the_image() -> None:
     assert 0 <= float(drawn.min()) < 0.01 < 0.99 < float(drawn.max()) <= 1
 
 
-def watched(experiment: Experiment, task: int, seen: list[Batch]) -> Stage:
-    """Return a task's training stage as the experiment's parts make it, with losses that only look at their batch."""
+def watched(experiment: Experiment, task: int, seen: list[Batch]) -> list[Stage]:
+    """Return a task's training stages as the experiment's parts make them, with losses that only look at batches."""
     assert experiment.parts is not None
     plain = experiment.method.stages(experiment.stream.task(task))[0]
 
@@ -52,41 +53,76 @@ def watched(experiment: Experiment, task: int, seen: list[Batch]) -> Stage:
         seen.append(batch)
         return {}
 
-    return experiment.parts.stages(experiment.stream.task(task), [replace(plain, losses=losses)])[0]
+    return experiment.parts.stages(experiment.stream.task(task), [replace(plain, losses=losses)])
 
 
-def test_an_increment_sees_them_in_new_images_and_exemplars_and_leaves_other_streams_alone() -> None:
-    """Imagination adds its pile to a stage that has blank squares already."""
-    experiment, seen = tiny_experiment(parts={"erase": 0.5}), list[Batch]()
+def after_base(experiment: Experiment) -> State:
     state = experiment.fresh_state()
     for stage in experiment.stages(experiment.stream.task(0)):
         state = begun(state, stage) if stage.epochs else state
         drive(experiment, state, 0, stage)
-    stage = watched(experiment, 1, seen)
+    return state
+
+
+def holes(images: Tensor) -> Tensor:
+    """Return [B, h, w], true where an image is blank."""
+    return (images == 0).all(dim=1)
+
+
+def test_an_increment_sees_them_in_new_images_and_exemplars_each_at_its_own_place() -> None:
+    experiment, seen = tiny_experiment(parts={"erase": 0.5}), list[Batch]()
+    [stage] = watched(experiment, 1, seen)
+    state = begun(after_base(experiment), stage)
+    batch = batch_of(stage, state, 1)
+    stage.losses(state, batch)
+    for name in ("new", "old"):
+        found, blank = seen[0][name].images, holes(seen[0][name].images)
+        assert torch.equal(found, torch.where(blank[:, None], 0.0, batch[name].images))
+        shares = blank.float().mean(dim=(1, 2))
+        assert 0 < float(shares.min()) <= float(shares.max()) <= 0.25
+        assert len(set(map(str, blank.tolist()))) > 1
+
+
+def test_counterparts_are_imagined_from_whole_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = tiny_experiment("imagine", parts={"erase": 0.5})
+    imagination, seen = experiment.imagination, list[tuple[Samples, Samples]]()
+    assert imagination is not None
+    company = imagination.company
+
+    def noted(state: State, net: Network, exemplars: Samples, pile: Samples) -> object:
+        seen.append((exemplars, pile))
+        return company(state, net, exemplars, pile)
+
+    monkeypatch.setattr(imagination, "company", noted)
+    state = after_base(experiment)
+    stage = experiment.stages(experiment.stream.task(1))[0]
     state = begun(state, stage)
     batch = batch_of(stage, state, 1)
-    pile = replace(batch["new"], fields={})
-    stage.losses(state, replace(batch, streams={**batch.streams, "pile": pile}))
-    for name in ("new", "old"):
-        found, given = seen[0][name].images, batch[name].images
-        blank = (found == 0).all(dim=1, keepdim=True)
-        assert torch.equal(found, torch.where(blank, 0.0, given))
-        shares = blank.float().mean(dim=(1, 2, 3))
-        assert 0 < float(shares.min()) <= float(shares.max()) <= 0.25
-        assert len(set(map(str, blank.tolist()))) > 1  # each image has its own
-    assert seen[0]["pile"] is pile
+    stage.losses(state, batch)
+    exemplars, pile = seen[0]
+    assert torch.equal(exemplars.images, batch["old"].images)
+    assert torch.equal(pile.images, batch["pile"].images)
+    assert not holes(exemplars.images).any()
 
 
-@pytest.mark.parametrize(("views", "count"), [("four", 32), ("one", 8)])
-def test_turned_images_have_them_too(views: str, count: int) -> None:
-    experiment = tiny_experiment(parts={"erase": 0.5, "rotations": "base", "rotation_views": views})
-    seen = list[Batch]()
-    stage = watched(experiment, 0, seen)
+def test_turned_images_have_them_too_in_the_same_place_in_every_turn() -> None:
+    experiment, seen = tiny_experiment(parts={"erase": 0.5, "rotations": "base"}), list[Batch]()
+    stage = watched(experiment, 0, seen)[0]
     state = begun(experiment.fresh_state(), stage)
     stage.losses(state, batch_of(stage, state, 0))
-    images = seen[0]["new"].images
-    assert len(images) == count
-    assert all(bool((image == 0).all(dim=0).any()) for image in images)
+    blank = holes(seen[0]["new"].images)
+    assert len(blank) == 32
+    assert blank.any(dim=(1, 2)).all()
+    assert all(torch.equal(turn, blank[:8]) for turn in blank.split(8))
+    assert not torch.equal(blank, blank.rot90(1, (1, 2)))
+
+
+def test_upright_epochs_at_the_end_have_them() -> None:
+    experiment, seen = tiny_experiment(base_epochs=5, parts={"erase": 0.5, "rotations": "base"}), list[Batch]()
+    turned, upright = watched(experiment, 0, seen)
+    state = begun(experiment.fresh_state(), turned)
+    upright.losses(state, batch_of(upright, state, 0))
+    assert holes(seen[0]["new"].images).any(dim=(1, 2)).all()
 
 
 def test_a_base_task_is_shared_only_with_the_same_squares(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from daydream.cli import main
 from daydream.config import config_from_json
 from daydream.engine import Interrupted
 from daydream.errors import UserError
+from daydream.experiment import Experiment
 from daydream.export import of_run
 from daydream.methods import METHODS, load_method
 from daydream.runs import RunFolder
@@ -132,6 +133,19 @@ def test_help_shows_a_recipes_defaults(capsys: pytest.CaptureFixture[str]) -> No
         text = " ".join(capsys.readouterr().out.replace("│", " ").split())
         about = text[text.index("--blend ") : text.index("--blend-statistics ")]
         assert default in about
+
+
+def test_a_run_from_before_a_part_did_without_it_and_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        tiny_experiment("dream", parts={"erase": 0.0}).start(folder, StopIn(1, "train"))
+    for path in (folder / "config.json", folder / "checkpoint" / "latest.json"):
+        stored = json.loads(path.read_text())
+        del (stored if path.name == "config.json" else stored["identity"])["parts"]["erase"]
+        path.write_text(json.dumps(stored))
+    experiment = Experiment(config_from_json(RunFolder.open(folder).config))
+    assert experiment.config.parts.erase == 0.0
+    experiment.resume(RunFolder.open(folder), Watch())
 
 
 def test_a_run_without_parts_in_its_config_is_read() -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="needs triton")
 
 from daydream.engine.hardware import Hardware
 from daydream.nets import conv_kernels
-from daydream.nets.conv_kernels import Tile
+from daydream.nets.conv_kernels import Share, Tile
 from daydream.nets.generators import ClassConv, ClassNorm, GeneratorBank, laid
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -174,8 +174,11 @@ def test_only_training_goes_back_by_kernels(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(calls) == 1
     which = torch.tensor([0, 1], device=DEVICE)
     close(conv(x, which), wanted)
+    conv(x, which).sum().backward()
+    assert conv.weight.grad is not None
     with torch.no_grad():
         close(conv(x, None), wanted)
+        close(conv(x, which), wanted)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
     close(conv(x, None), wanted)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: True)
@@ -198,8 +201,8 @@ def test_groups_are_convolved_by_the_weights_of_their_classes(
     read: int, written: int, size: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr(conv_kernels, "CONVOLVE", Tile(32, 16, 16))
-    which = torch.tensor([2, 0, 2, 1], device=DEVICE)
+    monkeypatch.setattr(conv_kernels, "CONVOLVE", Share(32, 16, 16))
+    which = torch.tensor([2, 9, 0, 9, 2, 9, 1, 9], device=DEVICE)[::2]
     weight = torch.randn(3, written, size, size, read, device=DEVICE).to(dtype)
     x = torch.randn(3, 4 * read, 5, 3, device=DEVICE).to(dtype).contiguous(memory_format=torch.channels_last)
     flat = weight[which].double().flatten(0, 1).permute(0, 3, 1, 2)

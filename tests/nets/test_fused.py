@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="needs triton")
@@ -74,6 +75,22 @@ def test_a_stage_gives_what_its_module_gives_forward_and_back(part: str, trainin
     if not training:
         with torch.no_grad():
             close(fused.run(module, images), y64)
+
+
+@pytest.mark.parametrize("product", [True, False], ids=["one product", "tap by tap"])
+def test_gradients_for_weights_by_either_kernel(product: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    calls, weigh_all = list[bool](), launches.weigh_all
+    monkeypatch.setattr(launches, "weigh_all", lambda *given: calls.append(True) or weigh_all(*given))
+    if not product:
+        monkeypatch.setattr(launches, "ALL_TAPS", {})
+    x, g = (torch.randn(2, 16, SIDE, SIDE + 1, device=DEVICE).to(memory_format=torch.channels_last) for _ in range(2))
+    weight = torch.zeros(16, 16, 3, 3, device=DEVICE, dtype=torch.float64, requires_grad=True)
+    F.conv2d(x.double(), weight, padding=1).backward(g.double())
+    out = torch.full((2, 9 * 16 * 16), torch.nan, device=DEVICE)
+    launches.weigh(x, g, 1, out)
+    assert len(calls) == product
+    close(out.sum(0).view(16, 3, 3, 16).permute(0, 3, 1, 2), weight.grad)
 
 
 @pytest.mark.parametrize(("maps", "gradients"), [(1e2, 1e-8), (1e-2, 1e2)], ids=["large maps", "large gradients"])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="needs triton")
 
-from daydream.nets import norm_kernels
+from daydream.nets import conv_kernels, norm_kernels
 from daydream.nets.generators import ClassNorm, GeneratorBank, laid, side_by_side
 from daydream.nets.launches import Tile
 
@@ -195,15 +195,17 @@ def test_a_bank_trains_by_kernels_as_without(track: bool, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("_as_under_autocast")
 def test_a_frozen_bank_imagines_by_kernels_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, fast = (bank.eval().requires_grad_(False) for bank in banks())
-    calls = counted(monkeypatch)
+    calls, convolutions, of_classes = counted(monkeypatch), list[int](), conv_kernels.of_classes
+    monkeypatch.setattr(conv_kernels, "of_classes", lambda *given: convolutions.append(1) or of_classes(*given))
     m, u = torch.randn(2, 5, 2, 4, 3, 3, device=DEVICE)
     which = torch.tensor([2, 0, 0, 1, 2], device=DEVICE)
     close(fast(m, u, which), plain(m, u, which))
-    assert len(calls) == 4
+    assert (len(calls), len(convolutions)) == (4, 6)
     m.requires_grad_()  # in evaluation mode the kernels have no pass back
     fast(m, u, which).sum().backward()
     assert m.grad is not None
     assert len(calls) == 4
+    assert len(convolutions) == 6
 
 
 def test_without_autocast_a_bank_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

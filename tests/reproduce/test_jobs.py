@@ -11,8 +11,8 @@ from daydream import atomic
 from daydream.config import make_config
 from daydream.engine import Interrupted
 from daydream.experiment import Experiment
-from daydream.reproduce import jobs, runner
-from daydream.reproduce.jobs import InProcess, Outcome
+from daydream.reproduce import grids, jobs, runner
+from daydream.reproduce.jobs import InProcess, Outcome, make_job, with_order
 from daydream.reproduce.runner import Turns
 from daydream.runs import RunFolder
 
@@ -23,6 +23,18 @@ def test_jobs_that_share_a_base_task_wait_for_the_first(tmp_path: Path) -> None:
     assert first[0].base != first[1].base
     assert [entry.job.values["run"]["method"] for entry in then] == ["imagine"] * 6
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_jobs_folder_does_not_depend_on_parts_that_are_off(tmp_path: Path) -> None:
+    cells = {cell.name: cell.values for cell in grids.build("parts", grids.Choices()) if cell.values}
+
+    def folder(name: str, **parts: object) -> str:
+        values = cells[name]
+        return make_job(name, {**with_order(values, "icarl"), "parts": {**values["parts"], **parts}}, tmp_path).folder
+
+    assert folder("replay") == folder("replay", rotation_settle=0.5, blend_statistics="blend")
+    assert folder("replay+rotations") != folder("replay+rotations", rotation_settle=0.5)
+    assert len({folder(name) for name in cells}) == len(cells)
 
 
 def test_jobs_of_another_recipe_do_not_wait(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ that trains the network with its batch norm: blank squares within rotations with
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -71,6 +71,12 @@ class PartsSettings:
             "erase": self.erase > 0,
         }
         return {name: str(getattr(self, name)) for name, wanted in on.items() if wanted}
+
+    @property
+    def in_use(self) -> dict[str, Any]:
+        """Return the settings of parts that are on: each begins with its part's name, in the singular."""
+        names = [name.removesuffix("s") for name in self.wanted]
+        return {key: value for key, value in asdict(self).items() if any(key.startswith(name) for name in names)}
 
 
 class Parts:

@@ -2,9 +2,9 @@
 
 A group of samples is convolved by the weights of its class where they lie; torch would have them gathered first.
 
-Of all classes side by side, grouped convolutions forward are torch's: fast. Backward, torch's take longer. Here the
-gradient for the input is a grouped convolution forward, with the weights turned; that for the weights is, for each
-class, a product of matrices, [N, P] of the gradient by [P, taps x K] of the maps as each tap sees them.
+Of all classes side by side, grouped convolutions forward are torch's: fast. Backward, torch's took up to five times as
+long. Here the gradient for the input is a grouped convolution forward, with the weights turned; that for the weights
+is, for each class, a product of matrices, [N, P] of the gradient by [P, taps x K] of the maps as each tap sees them.
 
 Maps lie in memory as pixels x channels (channels last), weights as C x N x taps x K. Shapes: P pixels of a batch of
 maps of h x w, C classes, each of K channels read and N written.
@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from daydream.nets.launches import pixels, power
+from daydream.nets.launches import blank, pixels, power
 
 
 class Tile(NamedTuple):
@@ -29,13 +29,21 @@ class Tile(NamedTuple):
     columns: int
 
 
+class Share(NamedTuple):
+    """The most of a group's convolution that a program takes: pixels, channels read at a time, channels written."""
+
+    pixels: int
+    read: int
+    written: int
+
+
 # Other tiles are not measured. Compiled for an H200 a program of `weigh` takes 96 KB of shared memory and up to 118
 # registers for each of its 256 threads, so that two share a multiprocessor; 50 classes of 128 channels and 9 taps are
 # 450 programs.
 WEIGH = Tile(64, 128, 128)
-STAGES = 3  # tiles of `weigh` on their way from memory
+CONVOLVE = Share(128, 64, 64)
+STAGES = 3  # tiles on their way from memory
 TURN = 64  # channels, either way, of a program of `turn`
-CONVOLVE = Tile(128, 64, 64)  # pixels, channels read at a time, channels written
 
 
 @triton.jit
@@ -64,6 +72,7 @@ def convolve(
     k = tl.arange(0, BK)
     y = pixel // W % H
     x = pixel % W
+    maps = x_ptr + pixel.to(tl.int64) * (G * K) + own * K
     weights = w_ptr + tl.load(which_ptr + own) * (N * taps * K) + n[None, :] * (taps * K)
     acc = tl.zeros([BP, BN], dtype=tl.float32)
     for step in range(taps * parts):
@@ -72,11 +81,14 @@ def convolve(
         dx = tap % SIZE - SIZE // 2
         channel = step % parts * BK + k
         seen = (pixel < P) & (y + dy >= 0) & (y + dy < H) & (x + dx >= 0) & (x + dx < W)
-        at = (pixel + dy * W + dx)[:, None] * (G * K) + own * K + channel[None, :]
-        v = tl.load(x_ptr + at, mask=seen[:, None] & (channel < K)[None, :], other=0.0)
+        v = tl.load(
+            maps[:, None] + ((dy * W + dx) * (G * K) + channel)[None, :],
+            mask=seen[:, None] & (channel < K)[None, :],
+            other=0.0,
+        )
         w = tl.load(weights + (tap * K + channel)[:, None], mask=(channel < K)[:, None] & (n < N)[None, :], other=0.0)
         acc = tl.dot(v, w, acc, input_precision="ieee")
-    at = pixel[:, None] * (G * N) + own * N + n[None, :]
+    at = pixel.to(tl.int64)[:, None] * (G * N) + own * N + n[None, :]
     tl.store(y_ptr + at, acc.to(y_ptr.dtype.element_ty), mask=(pixel < P)[:, None] & (n < N)[None, :])
 
 
@@ -84,24 +96,23 @@ def of_classes(x: Tensor, weight: Tensor, which: Tensor) -> Tensor:
     """Convolve maps [B, G * K, h, w] by weights [C, N, size, size, K] of their type: group g by those of `which[g]`."""
     groups, (written, size, _, read) = len(which), weight.shape[1:]
     x = x.contiguous(memory_format=torch.channels_last)
-    b, _, height, width = x.shape
-    y = torch.empty_like(x[:, :1].expand(b, groups * written, height, width), memory_format=torch.channels_last)
-    channels, pixels_each = min(CONVOLVE.columns, power(written)), CONVOLVE.pixels
-    convolve[(triton.cdiv(pixels(x), pixels_each), triton.cdiv(written, channels), groups)](
+    y = blank(x, groups * written)
+    share = Share(CONVOLVE.pixels, min(CONVOLVE.read, power(read)), min(CONVOLVE.written, power(written)))
+    convolve[(triton.cdiv(pixels(x), share.pixels), triton.cdiv(written, share.written), groups)](
         x,
         weight,
-        which,
+        which.contiguous(),
         y,
         pixels(x),
         groups,
-        H=height,
-        W=width,
+        H=x.shape[2],
+        W=x.shape[3],
         K=read,
         N=written,
         SIZE=size,
-        BP=pixels_each,
-        BK=min(CONVOLVE.rows, power(read)),
-        BN=channels,
+        BP=share.pixels,
+        BK=share.read,
+        BN=share.written,
         num_warps=4,
         num_stages=STAGES,
     )

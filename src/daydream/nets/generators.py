@@ -48,10 +48,8 @@ class ClassConv(nn.Module):
 
             if which is None and trains:
                 return conv_kernels.convolved(x, self.weight)
-            if which is not None and not trains and not x.requires_grad:
-                frozen = self.as_gathered(x.dtype)
-                frozen = frozen if frozen.is_cuda else frozen.permute(0, 1, 3, 4, 2)  # interpreted, on a CPU
-                return conv_kernels.of_classes(x, frozen.contiguous(), which)
+            if which is not None and not self.weight.requires_grad and not x.requires_grad:
+                return conv_kernels.of_classes(x, self.for_kernels(x.dtype), which)
         weight = self.laid_out() if which is None else self.as_gathered(x.dtype)[which]
         flat = weight.flatten(0, 1)
         if flat.is_cuda:
@@ -74,6 +72,11 @@ class ClassConv(nn.Module):
         if self.ready is None or self.ready[0] != key:
             self.ready = (key, self.laid_out().detach().to(dtype).contiguous())
         return self.ready[1]
+
+    def for_kernels(self, dtype: torch.dtype) -> Tensor:
+        """Return frozen weights with channels last, whatever the device wants: an interpreted kernel runs on a CPU."""
+        weight = self.as_gathered(dtype)
+        return (weight if weight.is_cuda else weight.permute(0, 1, 3, 4, 2)).contiguous()
 
 
 def laid(weight: Tensor, channels_last: bool) -> Tensor:
@@ -164,7 +167,7 @@ class GeneratorBank(nn.Module):
         return dict(zip(("classes", "channels", "depth", "width", "skip"), self.shape, strict=True))
 
     def use_kernels(self) -> None:
-        """Run by our own kernels from now on, in passes under autocast: batch norms, and convolutions back."""
+        """Run by our own kernels from now on, under autocast: batch norms, convolutions back and those of samples."""
         for module in self.modules():
             if isinstance(module, ClassNorm | ClassConv):
                 module.kernels = True

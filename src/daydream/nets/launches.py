@@ -267,38 +267,52 @@ def differ(g: Tensor, passed: Pass, back: Tensor, hosts: int) -> Tensor:
 
 def weigh(x: Tensor, g: Tensor, stride: int, out: Tensor) -> None:
     """Write the gradient for the weights of a convolution of x into `out` [chunks, out x 9 x in], to be added up."""
-    plan = plan_of(x)
-    ways = ALL_TAPS.get(x.shape[1]) if stride == 1 and x.shape == g.shape else None
-    each = plan.pixels if ways is None else ways.pixels
-    total = pixels(g)
-    chunk = -(-total // (len(out) * each)) * each
-    shared = (x, g, out, total, out.stride(0))
-    if ways is not None:
-        _, channels, height, width = x.shape
-        launch(
-            kernels.weigh_all,
-            (len(out),),
-            *shared,
-            CHUNK=chunk,
-            H=height,
-            W=width,
-            K=channels,
-            N=channels,
-            BM=each,
-            num_warps=ways.warps,
-        )
+    if stride == 1 and x.shape == g.shape and x.shape[1] in ALL_TAPS:
+        weigh_all(x, g, out)
         return
+    plan = plan_of(x)
     launch(
         kernels.weigh,
         (len(out), -(-9 // plan.taps)),
-        *shared,
-        CHUNK=chunk,
+        x,
+        g,
+        out,
+        pixels(g),
+        out.stride(0),
+        CHUNK=chunk_of(g, out, plan.pixels),
         **geometry(x, g),
         STRIDE=stride,
         TAPS=plan.taps,
         BM=plan.pixels,
         num_warps=plan.warps,
     )
+
+
+def weigh_all(x: Tensor, g: Tensor, out: Tensor) -> None:
+    """Do what `weigh` does with all taps in one product: with stride 1, as many channels read as written, and few."""
+    _, channels, height, width = x.shape
+    plan = ALL_TAPS[channels]
+    launch(
+        kernels.weigh_all,
+        (len(out),),
+        x,
+        g,
+        out,
+        pixels(g),
+        out.stride(0),
+        CHUNK=chunk_of(g, out, plan.pixels),
+        H=height,
+        W=width,
+        K=channels,
+        N=channels,
+        BM=plan.pixels,
+        num_warps=plan.warps,
+    )
+
+
+def chunk_of(g: Tensor, out: Tensor, each: int) -> int:
+    """Return the pixels of each of the chunks that `out` has rows for, a multiple of `each`."""
+    return -(-pixels(g) // (len(out) * each)) * each
 
 
 def plan_of(x: Tensor) -> Chunks:

@@ -103,11 +103,13 @@ def estimate(plan: Plan, announce: Callable[[str], None], switch: "StopSwitch | 
 def kind_of(values: Values) -> str:
     """Name what a step's time depends on: the machine, the data, the network, the method, its generators and parts."""
     from daydream.engine import Hardware
+    from daydream.methods.imagination import ImaginationSettings
 
     config = make_config(**values)
     run, parts = config.run, config.parts
     hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture)
-    generators = [f"{key} {value}" for key, value in values.get("imagination", {}).items() if key in SHAPING]
+    usual, own = ImaginationSettings(), config.imagination or ImaginationSettings()
+    generators = [f"{key} {getattr(own, key)}" for key in SHAPING if getattr(own, key) != getattr(usual, key)]
     turned = [f"rotations {parts.rotations} ({parts.rotation_views})"] if parts and "rotations" in parts.wanted else []
     return ", ".join([f"{run.method} on {run.data}", run.backbone, hardware.describe(), *generators, *turned])
 

@@ -108,13 +108,7 @@ def _identity(config: Config) -> str:
     if whole["pile"]:
         del whole["pile"]["unlabeled"]
     if config.parts:
-        wanted = config.parts.wanted
-        # A part's settings begin with its name in the singular: `rotations`, `rotation_views`.
-        whole["parts"] = {
-            key: value
-            for key, value in whole["parts"].items()
-            if any(key.startswith(name.removesuffix("s")) for name in wanted)
-        }
+        whole["parts"] = config.parts.in_use
     return json.dumps(whole, sort_keys=True)
 
 

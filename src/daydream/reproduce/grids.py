@@ -315,9 +315,9 @@ def parts(choices: Choices, tasks: int | None) -> list[Cell]:
         part: {key: value for key, value in Dream.defaults.items() if key.startswith(part.removesuffix("s"))}
         for part in ("blend", "rotations", "erase")
     }
-    off, usual, ours = PartsSettings(), Replay.Settings().epochs, Dream.Settings().epochs
-    long = choices.scale.method.get("epochs", usual)
-    short = max(1, round(long * ours / usual))
+    off = PartsSettings()
+    long = choices.scale.method.get("epochs", Replay.Settings().epochs)
+    short = max(1, round(long * Dream.Settings().epochs / Replay.Settings().epochs))
     changes: dict[str, tuple[str, dict[str, Values]]] = {
         "": ("", {}),
         **{f"+{part}": (f"+ {part}", {"parts": settings}) for part, settings in given.items()},
@@ -327,7 +327,7 @@ def parts(choices: Choices, tasks: int | None) -> list[Cell]:
             f"-{part}": (f"without {part}", {"parts": {key: getattr(off, key) for key in settings}})
             for part, settings in given.items()
         },
-        "-short": ("with long increments", {"method": {"epochs": long}}),
+        "-short": ("without short increments", {"method": {"epochs": long}}),
         "-generators": ("without generators", {"imagination": {"counterparts": 0}}),
     }
     carried = {
@@ -337,11 +337,11 @@ def parts(choices: Choices, tasks: int | None) -> list[Cell]:
         "ucir": ["", "+parts"],
         "podnet": ["", "+parts"],
     }
-    # PODNet as in Table 1 at 10 steps.
-    settled: dict[str, Values] = {"podnet": {"configuration": "nme"}, "dream": {"epochs": short}}
+    # PODNet as in Table 1 at 10 steps; `dream` with its own epochs at any scale.
+    fixed: dict[str, Values] = {"podnet": {"configuration": "nme"}, "dream": {"epochs": short}}
     found = []
     for method, variants in carried.items():
-        own = settled.get(method, {})
+        own = fixed.get(method, {})
         for change in variants:
             words, sections = changes[change]
             sections = {**sections, "method": {**own, **sections.get("method", {})}}

@@ -95,11 +95,14 @@ class InProcess:
 
 
 def make_job(name: str, values: Values, runs: Path) -> Job:
-    """Return the job of some settings; equal settings give the same folder, whichever grid asks for them."""
-    run = values["run"]
-    config = make_config(**values).to_json()
-    del config["version"]
-    digest = hashlib.sha256(json.dumps(plain_json(config), sort_keys=True).encode()).hexdigest()[:10]
+    """Return the job of some settings; equal settings give the same folder, whichever grid asks for them.
+
+    Parts that are off do not count: a new one leaves the folders of all runs without it where they are.
+    """
+    run, config = values["run"], make_config(**values)
+    whole = config.to_json() | {"parts": config.parts and config.parts.in_use}
+    del whole["version"]
+    digest = hashlib.sha256(json.dumps(plain_json(whole), sort_keys=True).encode()).hexdigest()[:10]
     label = f"{run['method']}-{run['steps']}steps-{run['memory']}-{run['order'].replace(':', '')}"
     return Job(name, str(runs / f"{label}-{digest}"), values)
 
