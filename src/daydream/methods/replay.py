@@ -82,7 +82,7 @@ class Imagine(Replay):
 class DreamSettings(ReplaySettings):
     """Settings of the recipe's training."""
 
-    epochs: int = setting(60, "epochs of each increment; a network that is blended gains nothing by more")
+    epochs: int = setting(60, "epochs of each increment (ours: chosen on held-out images)")
 
 
 class Dream(Replay):
