@@ -189,10 +189,9 @@ def check_pile(choices: "Choices", cells: "list[Cell]") -> None:
     from daydream.config import make_config
     from daydream.data import source
     from daydream.data.unlabeled import load_pile
-    from daydream.methods import load_method
 
     for cell in cells:
-        if cell.values and load_method(cell.method).imagines:
+        if cell.values and make_config(**cell.values).needs_pile:
             config = make_config(**{**cell.values, "pile": {"unlabeled": choices.unlabeled}})
             root = Path(config.run.root) if config.run.root else None
             size = getattr(config.data, "image_size", getattr(source(config.run.data), "SIZE", 32))

@@ -88,6 +88,20 @@ class Config:
             "parts": self.parts and asdict(self.parts),
         }
 
+    @property
+    def imagines(self) -> str:
+        """Return how a run makes counterparts: by generators, by mixing pixels, or (empty) not at all."""
+        from daydream.methods import load_method
+
+        if not self.imagination or not self.imagination.counterparts:
+            return ""
+        return load_method(self.run.method).imagines or ("generators" if self.imagination.imagine else "")
+
+    @property
+    def needs_pile(self) -> bool:
+        """Say whether a run uses unlabelled images."""
+        return bool(self.imagines or (self.parts and self.parts.pile_distill))
+
 
 def component_settings(kind: "type[Method[Any]]") -> dict[str, type]:
     """Return the settings of what a method can carry, by their key in config.json, with the defaults it gives them."""
@@ -126,15 +140,17 @@ def make_config(
     if not kind.replays and (imagination or pile):
         raise UserError(f"method '{settings.method}' replays no exemplars, so there is nothing to imagine")
     if not kind.carries and parts:
-        raise UserError(f"method '{settings.method}' carries no parts, so there is no --{next(iter(parts))} for it")
+        raise UserError(f"method '{settings.method}' carries no parts, so there is no {flag(next(iter(parts)))} for it")
     given = {"imagination": imagination or {}, "pile": _absolute_pile(pile or {}), "parts": parts or {}}
     extras: dict[str, Any] = {key: from_dict(own, given[key]) for key, own in component_settings(kind).items()}
+    config = Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
     if kind.carries:
-        check_parts(settings.method, kind.carries, extras["parts"].wanted)
-    return Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
+        check_parts(settings.method, kind.carries, config.parts.wanted)
+        check_pile_distill(config, kind.replays)
+    return config
 
 
-BEFORE = {"rotation_settle": 0.0, "erase": 0.0}
+BEFORE = {"rotation_settle": 0.0, "erase": 0.0, "pile_distill": 0.0}
 """What settings of parts that came later were before they could be said."""
 
 
@@ -155,8 +171,29 @@ def check_parts(method: str, carries: frozenset[str], wanted: Mapping[str, str])
     """Raise the user's mistake if a part is wanted that does not fit a method."""
     for name, value in wanted.items():
         if name not in carries:
-            fitting = ", ".join(f"--{part}" for part in sorted(carries))
-            raise UserError(f"--{name} {value} does not fit method '{method}', which takes of these parts {fitting}")
+            fitting = ", ".join(map(flag, sorted(carries)))
+            raise UserError(
+                f"{flag(name)} {value} does not fit method '{method}', which takes of these parts {fitting}"
+            )
+
+
+def check_pile_distill(config: Config, replays: bool) -> None:
+    """Raise the user's mistake if distillation on the pile is wanted where there is no place for it."""
+    weight, method = config.parts.pile_distill, config.run.method
+    if not weight:
+        return
+    if not replays:
+        raise UserError(f"--pile-distill {weight:g} does not fit method '{method}': no stage of it takes a pile")
+    if config.imagines:
+        raise UserError(
+            f"--pile-distill {weight:g} is for a run that does not imagine; this one has --pile-distillation for it"
+        )
+    if not config.imagination.counterparts:
+        raise UserError(f"--pile-distill {weight:g} takes --counterparts unlabelled images an exemplar: give 1 or more")
+
+
+def flag(setting: str) -> str:
+    return f"--{setting.replace('_', '-')}"
 
 
 def _absolute(path: str) -> str:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from daydream import base, checkpoint, tensorboard
 from daydream.components.parts import Parts
+from daydream.components.pile_distill import PileDistillation
 from daydream.config import Config, check_unchanged, completed, environment
 from daydream.data import source
 from daydream.data.augment import AUGMENTATIONS, Prepare
@@ -78,7 +79,9 @@ class Experiment:
         if self.parts is not None:
             self.parts.check(stream)
         self.stream = stream
-        self.imagination = self._imagination(like)
+        self.pile = self._pile(like)
+        self.imagination = self._imagination()
+        self.pile_distillation = self._pile_distillation()
 
     def _load(self, config: Config) -> Dataset:
         root, device = config.run.root, self.hardware.device
@@ -92,14 +95,25 @@ class Experiment:
         setup = Setup(run.backbone, run.cut, self.budget, prepare, augment, run.seed)
         return load_method(run.method)(self.config.method, setup)
 
-    def _imagination(self, like: "Experiment | None") -> Imagination | None:
-        settings = self.config.imagination
-        wanted = settings is not None and (settings.imagine or self.method.imagines) and settings.counterparts
-        if not wanted:
+    def _pile(self, like: "Experiment | None") -> ImageSet | None:
+        if not self.config.needs_pile:
             return None
-        shared = like.imagination if like is not None else None
-        pile = self.load_pile().to(self.hardware.device) if shared is None else shared.pile
-        return imagination_of(settings, self.method, pile)
+        return like.pile if like is not None else self.load_pile().to(self.hardware.device)
+
+    def _imagination(self) -> Imagination | None:
+        if not self.config.imagines:
+            return None
+        assert self.pile is not None
+        return imagination_of(self.config.imagination, self.method, self.pile)
+
+    def _pile_distillation(self) -> PileDistillation | None:
+        parts, imagination = self.config.parts, self.config.imagination
+        if not parts or not parts.pile_distill:
+            return None
+        assert self.pile is not None
+        return PileDistillation(
+            parts.pile_distill, imagination.counterparts, self.method, self.pile, imagination.mining
+        )
 
     def load_pile(self) -> ImageSet:
         """Return the unlabelled images the config names."""
@@ -112,7 +126,8 @@ class Experiment:
         stages = self.method.stages(task)
         if self.parts is not None:
             stages = self.parts.stages(task, stages)
-        return stages if self.imagination is None else self.imagination.stages(task, stages)
+        component = self.imagination or self.pile_distillation
+        return stages if component is None else component.stages(task, stages)
 
     @property
     def kinds(self) -> checkpoint.Kinds:
@@ -156,7 +171,7 @@ class Experiment:
         whole = {
             **self.config.to_json(),
             "fingerprint": self.fingerprint,
-            "pile_fingerprint": self.imagination and fingerprint("pile", self.imagination.pile),
+            "pile_fingerprint": None if self.pile is None else fingerprint("pile", self.pile),
             "method_source": source_digest(self.config.run.method),
         }
         return cast(dict[str, Any], plain_json(whole))

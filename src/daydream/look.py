@@ -17,7 +17,6 @@ from daydream.config import config_from_json
 from daydream.counterparts import Gathered, measure
 from daydream.errors import UserError, unknown
 from daydream.experiment import Experiment
-from daydream.methods.mixup import PixelMixup
 from daydream.nets.generators import GeneratorBank
 from daydream.runs import RunFolder
 from daydream.stage import State
@@ -74,7 +73,7 @@ def check_picture(picture: Path) -> None:
 
 def last_state(experiment: Experiment, run: RunFolder) -> tuple[State, str]:
     """Return the state of a run's last checkpoint and, in words, where the run stands there."""
-    if experiment.imagination is None or isinstance(experiment.imagination, PixelMixup):
+    if experiment.config.imagines != "generators":
         raise UserError(
             f"{run.path} has no generators: its method '{experiment.config.run.method}' ran without them; "
             "look at a run with --method imagine or --imagine"

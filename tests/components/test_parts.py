@@ -19,7 +19,7 @@ from daydream.tables import command_of
 
 ALL_ON = {
     "blend": "held-out", "blend_statistics": "measure", "rotations": "all", "rotation_views": "one", "ema": 0.5,
-    "erase": 0.4,
+    "erase": 0.4, "pile_distill": 0.5,
 }  # fmt: skip
 
 

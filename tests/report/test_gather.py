@@ -3,6 +3,7 @@
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 from written_runs import write_run
@@ -135,6 +136,9 @@ def test_other_protocols_are_not_held_against_the_paper(tmp_path: Path, run: dic
     assert line.paper is None
 
 
-def test_a_baseline_that_imagines_is_not_the_papers_baseline(tmp_path: Path) -> None:
-    [line] = lines_of(read_runs([write_run(tmp_path / "a", imagination={"imagine": True})]))
+@pytest.mark.parametrize(
+    "components", [{"imagination": {"imagine": True}}, {"parts": {"blend": "0.6"}}, {"parts": {"erase": 0.3}}]
+)
+def test_a_baseline_that_carries_more_is_not_the_papers_baseline(tmp_path: Path, components: dict[str, Any]) -> None:
+    [line] = lines_of(read_runs([write_run(tmp_path / "a", **components)]))
     assert line.paper is None

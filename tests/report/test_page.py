@@ -10,7 +10,7 @@ from tiny_runs import Watch, tiny_experiment
 from written_runs import write_run
 
 from daydream.cli import main
-from daydream.report.features import NONE, feature_charts
+from daydream.report.features import NONE, feature_charts, has_generators
 from daydream.report.gather import read_runs
 from daydream.report.page import as_script, render
 
@@ -197,3 +197,24 @@ def test_a_table_is_printed_or_written(capsys: pytest.CaptureFixture[str], tmp_p
     code, out, _ = call(capsys, "report", str(tmp_path / "run"), "--format", "latex", "-o", str(tmp_path / "t.tex"))
     assert (code, out) == (0, f"{tmp_path / 't.tex'}\n")
     assert (tmp_path / "t.tex").read_text() == printed
+
+
+@pytest.mark.parametrize(
+    ("method", "imagination", "expected"),
+    [
+        ("imagine", {"counterparts": 2}, True),
+        ("dream", {"counterparts": 2}, True),
+        ("dream", {"counterparts": 0}, False),
+        ("ucir", {"counterparts": 2, "imagine": True}, True),
+        ("ucir", {"counterparts": 2, "imagine": False}, False),
+        ("mixup", {"counterparts": 2}, False),
+        ("mixup", {"counterparts": 2, "imagine": True}, False),
+        ("/nowhere/own.py:Own", {"counterparts": 2, "imagine": True}, True),
+        ("/nowhere/own.py:Own", {"counterparts": 2}, False),
+    ],
+)
+def test_which_runs_have_generators(
+    tmp_path: Path, method: str, imagination: dict[str, object], expected: bool
+) -> None:
+    [run] = read_runs([write_run(tmp_path / "a", run={"method": method}, imagination=imagination)])
+    assert has_generators(run) is expected

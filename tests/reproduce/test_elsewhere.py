@@ -92,7 +92,7 @@ def test_only_settings_of_what_a_run_carries_matter(
 
 def test_every_setting_of_parts_belongs_to_one_by_its_name() -> None:
     """By which those of parts that a run does not carry are left out."""
-    names = ("blend", "rotation", "ema", "erase")
+    names = ("blend", "rotation", "ema", "erase", "pile_distill")
     owners = [[name for name in names if field.name.startswith(name)] for field in fields(PartsSettings)]
     assert [len(found) for found in owners] == [1] * len(owners)
 

@@ -96,7 +96,7 @@ def test_a_stand_in_is_called_one_and_has_no_difference(tmp_path: Path) -> None:
     for plan, scale in ((full, grids.FULL), (small, TINY)):
         finish(plan, "imagine", result(55.0, 50.0))
         found = document(plan, scale, {})
-        assert [cell["difference"] for cell in found["cells"]] == [None] * 3
+        assert [cell["difference"] for cell in found["cells"]] == [None] * 4
         for text in (" ".join(shown(found).split()), markdown_table(found)):
             assert "a stand-in for ImageNet-Subset and not it: the paper has no number" in text
             assert "55.00" in text

@@ -79,7 +79,7 @@ def test_piles_and_tasks_follow_the_choices() -> None:
 
 def test_the_stand_in_is_100_classes_of_tiny_imagenet_with_the_others_as_its_pile() -> None:
     cells = {cell.name: cell for cell in grids.build("standin", grids.Choices(root="/data"))}
-    assert list(cells) == ["joint", "replay", "imagine"]
+    assert list(cells) == ["joint", "replay", "replay+pile-distill", "imagine"]
     for cell in cells.values():
         assert cell.values is not None
         run = make_config(**cell.values).run
@@ -88,7 +88,10 @@ def test_the_stand_in_is_100_classes_of_tiny_imagenet_with_the_others_as_its_pil
         assert cell.values.get("pile", {}).get("unlabeled", "") == ""
         assert cell.paper is None
     small = [cell.values["run"]["data"] for cell in grids.build("standin", SMOKE) if cell.values]
-    assert small == ["shapes"] * 3
+    assert small == ["shapes"] * 4
+    bare, distilled = (make_config(**cells[name].values or {}) for name in ("replay", "replay+pile-distill"))
+    assert changed(bare.to_json(), distilled.to_json()) == ["parts.pile_distill"]
+    assert distilled.parts.pile_distill == make_config(**cells["imagine"].values or {}).imagination.pile_distillation
 
 
 def parts_against_their_method() -> dict[str, list[str]]:
@@ -105,6 +108,7 @@ def test_a_part_is_added_or_taken_and_nothing_else_changes() -> None:
         "replay+blend": blend,
         "replay+erase": erase,
         "replay+short": epochs,
+        "replay+pile-distill": ["parts.pile_distill", "pile.unlabeled"],
         "dream-rotations": rotations,
         "dream-blend": blend,
         "dream-erase": erase,

@@ -51,7 +51,7 @@ def test_parts_train_a_base_task_for_each_kind_of_rotations_and_blank_squares(tm
         "replay+erase",
         "dream",
     ]
-    assert len(then) == 7
+    assert len(then) == 8
 
 
 def test_a_job_is_ready_once_its_base_task_is_trained_though_its_trainer_goes_on(tmp_path: Path) -> None:

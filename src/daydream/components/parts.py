@@ -1,7 +1,8 @@
 """Parts that any method can carry, none of which costs anything at inference.
 
 Each is off by default, and a run without them is what it would be without this file. They change a task's one stage
-that trains the network with its batch norm: blank squares within rotations within averaging within blending.
+that trains the network with its batch norm: blank squares within rotations within averaging within blending. The one
+that needs unlabelled images, `pile_distill.py`, comes around all of them, as imagination does.
 """
 
 from collections.abc import Sequence
@@ -47,6 +48,12 @@ class PartsSettings:
         0.0, "side of a square blanked in every training image, as a share of the image's; 0 is none (arXiv 1708.04552)"
     )
 
+    pile_distill: float = setting(
+        0.0,
+        "for a method that does not imagine: weight of feature distillation on mined unlabelled images, times "
+        "sqrt(seen / new); 0 is none",
+    )
+
     def __post_init__(self) -> None:
         share = self.blend
         if share not in ("counts", "held-out"):
@@ -60,6 +67,7 @@ class PartsSettings:
         for name in ("ema", "erase"):
             value = getattr(self, name)
             require(0 <= value < 1, f"--{name} {value} must be at least 0 and below 1")
+        require(self.pile_distill >= 0, f"--pile-distill {self.pile_distill} must not be negative")
 
     @property
     def wanted(self) -> dict[str, str]:
@@ -69,6 +77,7 @@ class PartsSettings:
             "rotations": self.rotations != "none",
             "ema": self.ema > 0,
             "erase": self.erase > 0,
+            "pile_distill": self.pile_distill > 0,
         }
         return {name: str(getattr(self, name)) for name, wanted in on.items() if wanted}
 

@@ -8,9 +8,8 @@ follow the code; `docs/imagination.md` says where.
 Shapes: G classes; E exemplars, U unlabelled and E x U real images of a class in an update; n counterparts per exemplar.
 """
 
-import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -24,8 +23,9 @@ from daydream import mining, rng, schedules
 from daydream.counterparts import Gathered, measure
 from daydream.data.images import ImageSet
 from daydream.errors import UserError
-from daydream.inference import over_images, over_rows
+from daydream.inference import over_rows
 from daydream.methods.method import Method, memory_names, network
+from daydream.methods.pile import FromPile
 from daydream.nets.aside import IMAGINING, Aside
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import Company, Network, in_mode
@@ -103,22 +103,18 @@ class ImaginationSettings:
         require(self.mixup_alpha > 0, f"--mixup-alpha {self.mixup_alpha} must be above 0")
 
 
-class Imagination:
+class Imagination(FromPile):
     """Adds a generator stage to each task, and counterparts to the stages that replay exemplars."""
 
     noise: Mapping[str, Noise] = MappingProxyType({})
     """Random numbers that come with each unlabelled image."""
 
     def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
-        self.settings, self.method, self.setup, self.pile = settings, method, method.setup, pile
-
-    def stages(self, task: Task, stages: Sequence[Stage]) -> list[Stage]:
-        """Return a method's stages of a task with imagination in them."""
-        carried = [self.replayed(task, stage) if stage.exemplars else stage for stage in stages]
-        return carried if task.is_last else [*carried, self.closing(task)]
+        super().__init__(method, pile, settings.mining)
+        self.settings = settings
 
     def closing(self, task: Task) -> Stage:
-        """Return the stage that ends a task which another follows."""
+        """Return the stage that trains the generators, on what it mines of the pile."""
         return self.generators(task)
 
     def generators(self, task: Task) -> Stage:
@@ -243,17 +239,11 @@ class Imagination:
             company = self.company(state, net, old, pile)
             if settings.pile_labels or distill:
                 company.images = pile.images if company.images is None else torch.cat([company.images, pile.images])
-            taught = Company(images=pile.images)
-            with contextlib.ExitStack() as along:
-                along.enter_context(net.joined_by(company))
-                if distill and "old" in state.nets:  # in the method's own pass of the old network, where it has one
-                    along.enter_context(network(state, "old").joined_by(taught))
-                terms = dict(stage.losses(state, batch))
-            assert company.features is not None, "the stage passed no images"
-            z, z_pile = company.features.split([len(pile.labels), len(company.features) - len(pile.labels)])
+            terms, features, taught = self.along(stage, state, batch, company, pile.images if distill else None)
+            z, z_pile = features.split([len(pile.labels), len(features) - len(pile.labels)])
             terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
             if len(z_pile):
-                terms |= self.pile_terms(state, z_pile, pile, distill, taught.features)
+                terms |= self.pile_terms(state, z_pile, pile, distill, taught)
             # Cross-entropies are one mean over all samples.
             real = sum(len(samples.labels) for key, samples in batch.streams.items() if key != "pile")
             weights = {"imagined": settings.imagined_weight, "pile_labels": settings.pile_labels}
@@ -296,32 +286,14 @@ class Imagination:
     ) -> dict[str, Tensor]:
         """Return the released code's two extra terms on unlabelled images of features z, those that are asked for.
 
-        `z_old` are the old network's features, where they are known.
+        `z_old` are the old network's features, where they are asked for.
         """
         terms = dict[str, Tensor]()
         if self.settings.pile_labels:
             terms["pile_labels"] = self.method.classification(state, z, pile.labels)
-        if distill:
-            if z_old is None:
-                with torch.no_grad():
-                    z_old = network(state, "old").features(pile.images)
+        if z_old is not None:
             terms["pile_distill"] = distill * loss.cosine_distillation(z, z_old)
         return terms
-
-    def mine(self, state: State, at_least: int) -> None:
-        """Choose the unlabelled images to use until the next task ends; the state keeps which, and their classes."""
-        scores = over_images(lambda x: (self.method.predict(state, x).scores,), self.pile, self.setup.prepare)[0]
-        if self.settings.mining == "entropy":
-            index, classes = mining.most_certain(scores, at_least)
-        else:
-            classes, index = scores.argmax(1).sort(stable=True)
-        state.tensors["pile.index"], state.tensors["pile.classes"] = index, classes
-
-    def mined(self, state: State) -> ImageSet:
-        """Return the unlabelled images in use, labelled with their predicted classes."""
-        images = self.pile.select(state.tensors["pile.index"])
-        classes = state.tensors["pile.classes"].cpu()
-        return ImageSet(images.pixels, classes, tuple(map(str, range(int(classes.max()) + 1))))
 
     def quality(self, state: State, task: Task) -> dict[str, float]:
         """Measure the generators of a task's new classes: see `measure`."""

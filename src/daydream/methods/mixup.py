@@ -17,9 +17,9 @@ from torch import Tensor
 from daydream.data.images import ImageSet
 from daydream.methods.imagination import Imagination, ImaginationSettings
 from daydream.methods.method import Method
+from daydream.methods.pile import FromPile
 from daydream.nets.network import Company, Network
-from daydream.stage import Samples, Stage, State
-from daydream.stream import Task
+from daydream.stage import Samples, State
 
 
 class PixelMixup(Imagination):
@@ -36,9 +36,7 @@ class PixelMixup(Imagination):
 
         self.noise = {"share": share}
 
-    def closing(self, task: Task) -> Stage:
-        """Return the stage that mines the pile for the next task."""
-        return Stage(name="mine", begin=lambda state: self.mine(state, at_least=2))
+    closing = FromPile.closing  # there is no generator to train
 
     def company(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Company:
         """Return what passes along with a batch: mixtures [B * n] of its exemplars [B] and a pile [B * n]."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from daydream.errors import UserError
+from daydream.methods import METHODS, load_method
 from daydream.report.charts import Figure
 from daydream.report.gather import Run
 from daydream.report.run_charts import KINDS_OF_FEATURES, features
@@ -15,9 +16,10 @@ LATER = "drawn by `daydream report`, which loads the run's images and network; n
 
 def has_generators(run: Run) -> bool:
     """Say whether a run imagines with generators."""
-    imagination = run.components.get("imagination", {})
-    wanted = run.settings["method"] == "imagine" or imagination.get("imagine", False)
-    return bool(wanted and imagination.get("counterparts", 0) and run.settings["method"] != "mixup")
+    method, imagination = run.settings["method"], run.components.get("imagination", {})
+    own = load_method(method).imagines if method in METHODS else ""  # a method in a user's file is not run for this
+    made = own or ("generators" if imagination.get("imagine") else "")
+    return made == "generators" and bool(imagination.get("counterparts"))
 
 
 def undrawn(run: Run) -> str:

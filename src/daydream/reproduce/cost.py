@@ -110,8 +110,10 @@ def kind_of(values: Values) -> str:
     hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture)
     usual, own = ImaginationSettings(), config.imagination or ImaginationSettings()
     generators = [f"{key} {getattr(own, key)}" for key in SHAPING if getattr(own, key) != getattr(usual, key)]
-    turned = [f"rotations {parts.rotations} ({parts.rotation_views})"] if parts and "rotations" in parts.wanted else []
-    return ", ".join([f"{run.method} on {run.data}", run.backbone, hardware.describe(), *generators, *turned])
+    wanted = parts.wanted if parts else {}
+    turned = [f"rotations {parts.rotations} ({parts.rotation_views})"] if "rotations" in wanted else []
+    piled = ["pile distilled"] if "pile_distill" in wanted else []
+    return ", ".join([f"{run.method} on {run.data}", run.backbone, hardware.describe(), *generators, *turned, *piled])
 
 
 def try_out(values: Values, switch: "StopSwitch | None" = None) -> Trial:

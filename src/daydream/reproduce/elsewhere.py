@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from daydream.config import Config, config_from_json, make_config
 from daydream.data.unlabeled import OWN_PILE
 from daydream.errors import UserError
-from daydream.methods import load_method
 from daydream.reproduce.jobs import Job
 from daydream.runs import read_json
 from daydream.settings import plain_json
@@ -103,18 +102,13 @@ def _identity(config: Config) -> str:
     whole: dict[str, Any] = plain_json(config.to_json())
     del whole["version"]
     whole["run"] = {key: value for key, value in whole["run"].items() if key not in ELSEWHERE | {"tasks"}}
-    if not _imagines(config):
+    if not config.needs_pile:
         whole["imagination"] = whole["pile"] = None
     if whole["pile"]:
         del whole["pile"]["unlabeled"]
     if config.parts:
         whole["parts"] = config.parts.in_use
     return json.dumps(whole, sort_keys=True)
-
-
-def _imagines(config: Config) -> bool:
-    settings = config.imagination
-    return bool(settings and settings.counterparts and (settings.imagine or load_method(config.run.method).imagines))
 
 
 def _pile(config: Config) -> str:

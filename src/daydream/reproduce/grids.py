@@ -157,9 +157,9 @@ def values(
     whole["method"] = {**recipe, **sections.get("method", {})}
     whole["parts"] = sections.get("parts", {})
     if kind.replays:
-        imagines = bool(kind.imagines)
-        whole["imagination"] = {**scale.imagination, **sections.get("imagination", {})} if imagines else {}
-        whole["pile"] = {"unlabeled": choices.unlabeled, **sections.get("pile", {})} if imagines else {}
+        needs_pile = bool(kind.imagines or whole["parts"].get("pile_distill"))
+        whole["imagination"] = {**scale.imagination, **sections.get("imagination", {})} if needs_pile else {}
+        whole["pile"] = {"unlabeled": choices.unlabeled, **sections.get("pile", {})} if needs_pile else {}
     return whole
 
 
@@ -292,17 +292,31 @@ def features(choices: Choices, tasks: int | None) -> list[Cell]:
 def standin(choices: Choices, tasks: int | None) -> list[Cell]:
     """A stand-in for Table 1's half on ImageNet-Subset: 100 classes of Tiny-ImageNet, the other 100 as the pile."""
     steps, sections = 5, choices.scale.stand_in
-    rows = (("joint", "upper bound"), ("replay", "without imagination"), ("imagine", "with imagination"))
+    rows: tuple[tuple[str, str, str, Values], ...] = (
+        ("joint", "joint", "upper bound", {}),
+        ("replay", "replay", "without imagination", {}),
+        ("replay+pile-distill", "replay", "without, distillation on the pile", pile_distilled()),
+        ("imagine", "imagine", "with imagination", {}),
+    )
     return [
         Cell(
-            name=method,
+            name=name,
             row=row,
             method=method,
             steps=steps,
-            values=values(choices, None if method == "joint" else tasks, method, steps, sections=sections),
+            values=values(
+                choices, None if method == "joint" else tasks, method, steps, sections={**sections, "parts": parts}
+            ),
         )
-        for method, row in rows
+        for name, method, row, parts in rows
     ]
+
+
+def pile_distilled() -> Values:
+    """Return the part that brings a method what the pile gives without generators, as strong as imagination has it."""
+    from daydream.methods.imagination import ImaginationSettings
+
+    return {"pile_distill": ImaginationSettings().pile_distillation}
 
 
 def parts(choices: Choices, tasks: int | None) -> list[Cell]:
@@ -322,6 +336,7 @@ def parts(choices: Choices, tasks: int | None) -> list[Cell]:
         "": ("", {}),
         **{f"+{part}": (f"+ {part}", {"parts": settings}) for part, settings in given.items()},
         "+short": ("+ short increments", {"method": {"epochs": short}}),
+        "+pile-distill": ("+ pile distillation", {"parts": pile_distilled()}),
         "+parts": ("+ " + " + ".join(given), {"parts": {k: v for each in given.values() for k, v in each.items()}}),
         **{
             f"-{part}": (f"without {part}", {"parts": {key: getattr(off, key) for key in settings}})
@@ -331,7 +346,7 @@ def parts(choices: Choices, tasks: int | None) -> list[Cell]:
         "-generators": ("without generators", {"imagination": {"counterparts": 0}}),
     }
     carried = {
-        "replay": ["", *(f"+{part}" for part in given), "+short"],
+        "replay": ["", *(f"+{part}" for part in given), "+short", "+pile-distill"],
         "imagine": [""],
         "dream": ["", *(change for change in changes if change.startswith("-"))],
         "ucir": ["", "+parts"],

@@ -5,6 +5,7 @@ All machines of the cluster must see the same files under the same paths.
 
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +62,7 @@ def connect() -> None:
 
     if not ray.is_initialized():
         before = signal.getsignal(signal.SIGTERM)
-        ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         signal.signal(signal.SIGTERM, before)
 
 
