@@ -19,6 +19,7 @@ from step import random_stream
 from timing import show
 
 from daydream import checkpoint
+from daydream.checkpoint_files import CheckpointWriter
 from daydream.data.augment import CropFlip, Prepare
 from daydream.engine.hardware import Hardware
 from daydream.evaluate import accuracy, nearest_mean_scores
@@ -27,7 +28,6 @@ from daydream.memory import Budget, Memory, class_means
 from daydream.methods.imagination import Imagination, ImaginationSettings
 from daydream.methods.method import Setup
 from daydream.methods.replay import Replay, ReplaySettings
-from daydream.runs import CheckpointWriter
 from daydream.stage import State
 from daydream.stream import Stream
 

@@ -13,13 +13,13 @@ import torch
 from timing import arguments, cells, seconds, show
 
 from daydream import checkpoint, evaluate, mining
+from daydream.checkpoint_files import load_checkpoint, save_checkpoint
 from daydream.data.augment import CropFlip, Prepare
 from daydream.data.images import ImageSet, Resident
 from daydream.inference import over_images
 from daydream.memory import Budget, Memory, herd
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import Network
-from daydream.runs import load_checkpoint, save_checkpoint
 from daydream.stage import State
 
 

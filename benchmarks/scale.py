@@ -22,6 +22,7 @@ from timing import arguments, cells, seconds, show
 from torch import Tensor, nn
 
 from daydream import checkpoint, mining
+from daydream.checkpoint_files import load_checkpoint, save_checkpoint
 from daydream.data.augment import CropFlip, Prepare
 from daydream.data.images import ImageSet, Resident
 from daydream.engine.feed import Feed
@@ -34,7 +35,6 @@ from daydream.methods.method import Setup
 from daydream.methods.replay import Replay, ReplaySettings
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import Network
-from daydream.runs import load_checkpoint, save_checkpoint
 from daydream.stage import State
 
 AXES = ("classes", "images", "memory", "pile", "side")

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from daydream.checkpoint import pack, unpack
+from daydream.checkpoint_files import load_checkpoint, save_checkpoint
 from daydream.memory import Budget, Memory
 from daydream.nets.network import Network
-from daydream.runs import load_checkpoint, save_checkpoint
 from daydream.settings import plain_json
 from daydream.stage import State
 

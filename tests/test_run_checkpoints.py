@@ -16,9 +16,10 @@ import torch
 from tiny_runs import Watch, tiny_experiment
 from torch import Tensor
 
-from daydream import runs
+from daydream import checkpoint_files
+from daydream.checkpoint_files import CheckpointWriter, load_checkpoint, save_checkpoint
 from daydream.errors import UserError
-from daydream.runs import CheckpointWriter, RunFolder, load_checkpoint, save_checkpoint
+from daydream.runs import RunFolder
 
 CONFIG = {"format": 1, "run": {"seed": 3}}
 
@@ -175,13 +176,13 @@ def test_the_previous_checkpoint_survives_a_full_disk(
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Hold up the writing of checkpoints until it is set."""
-    event, inner = threading.Event(), runs.save_checkpoint
+    event, inner = threading.Event(), checkpoint_files.save_checkpoint
 
     def held_up(*args: Any) -> None:
         assert event.wait(30)
         inner(*args)
 
-    monkeypatch.setattr(runs, "save_checkpoint", held_up)
+    monkeypatch.setattr(checkpoint_files, "save_checkpoint", held_up)
     return event
 
 
@@ -211,13 +212,13 @@ def test_checkpoints_that_wait_are_written_in_their_order(folder: Path, gate: th
 
 def test_after_a_checkpoint_that_failed_no_other_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would name as unchanged what was never written."""
-    inner = runs._write_component
+    inner = checkpoint_files._write_component
 
     def full(path: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
-        monkeypatch.setattr(runs, "_write_component", inner)
+        monkeypatch.setattr(checkpoint_files, "_write_component", inner)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(runs, "_write_component", full)
+    monkeypatch.setattr(checkpoint_files, "_write_component", full)
     writer = CheckpointWriter(folder)
     writer.save({"epoch": 2}, components(2.0))
     writer.save({"epoch": 3}, components(3.0), ["net.main"])
@@ -239,7 +240,7 @@ def test_what_ended_a_run_is_told_before_a_checkpoint_that_failed(
     def full(path: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(runs, "_write_component", full)
+    monkeypatch.setattr(checkpoint_files, "_write_component", full)
     writer = CheckpointWriter(folder)
     writer.save({"epoch": 2}, components(2.0))
     with pytest.raises(UserError, match=told), writer:
@@ -252,7 +253,7 @@ def test_a_run_that_cannot_write_its_last_checkpoint_does_not_say_it_stopped(
     def full(path: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(runs, "_write_component", full)
+    monkeypatch.setattr(checkpoint_files, "_write_component", full)
     with pytest.raises(UserError, match="No space left on device"):
         tiny_experiment().start(tmp_path / "run", Watch(stop_at=2))
 
@@ -262,7 +263,7 @@ import resource, signal, sys
 from pathlib import Path
 import torch
 from daydream.errors import UserError
-from daydream.runs import save_checkpoint
+from daydream.checkpoint_files import save_checkpoint
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from daydream import checkpoint
+from daydream.checkpoint_files import load_checkpoint, save_checkpoint
 from daydream.errors import UserError
-from daydream.runs import RunFolder, load_checkpoint, save_checkpoint
+from daydream.runs import RunFolder
 from daydream.settings import changed, plain_json
 from daydream.stage import Stage, State
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from daydream.checkpoint_files import Components
 from daydream.memory import Budget, Memory
-from daydream.runs import Components
 from daydream.stage import Rebuildable, State
 
 Kinds = Mapping[str, Callable[..., nn.Module]]

@@ -7,6 +7,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from daydream import base, checkpoint, tensorboard
+from daydream.checkpoint_files import load_checkpoint
 from daydream.components.parts import Parts
 from daydream.components.pile_distill import PileDistillation
 from daydream.config import Config, check_unchanged, completed, environment
@@ -25,7 +26,7 @@ from daydream.methods.mixup import imagination_of
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import check_backbone, check_image_size
 from daydream.nets.resnet import parameter_count
-from daydream.runs import RunFolder, load_checkpoint
+from daydream.runs import RunFolder
 from daydream.session import Course, Cursor, Progress, Session, alone
 from daydream.settings import plain_json
 from daydream.stage import Stage, State

@@ -95,11 +95,14 @@ def as_arguments(values: Mapping[str, Any], defaults: type) -> list[str]:
     usual = {field.name: field.default for field in dataclasses.fields(defaults)}
     words: list[str] = []
     for name, value in values.items():
-        if value == usual.get(name):
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag[2:]}")
-        else:
-            words += [flag, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]
+        if value != usual.get(name):
+            words += as_words(name, value)
     return words
+
+
+def as_words(name: str, value: Any) -> list[str]:
+    """Write a setting as the flag that gives it."""
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag if value else f"--no-{flag[2:]}"]
+    return [flag, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]

@@ -1,30 +1,18 @@
 """A run is a folder: config.json, metrics.jsonl, result.json, checkpoint/ and base/. Nothing in it can run code.
 
-A checkpoint is one safetensors file per component, named by its content, and `latest.json`, which names them and is
-replaced last: whatever moment a run dies at, `latest.json` speaks of files that are whole.
+Imports no torch: runs are listed in no time. `checkpoint_files.py` writes and reads checkpoint/ and base/.
 """
 
 import contextlib
-import hashlib
 import json
 import os
-from collections import deque
-from collections.abc import Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor
+from typing import Any
 
 from daydream import atomic
 from daydream.errors import UserError
-
-Components = Mapping[str, Mapping[str, Tensor]]
-UNWRITTEN = 2  # checkpoints that may wait to be written: a large one, and the one that soon follows it
 
 
 @dataclass(frozen=True)
@@ -102,119 +90,6 @@ class RunFolder:
             return contextlib.nullcontext()
         complaint = f"{self.path} is being trained by another process; wait for it or stop it first"
         return atomic.locked(self.path / ".lock", complaint)
-
-
-def save_checkpoint(
-    folder: Path, info: Mapping[str, Any], components: Components, unchanged: Collection[str] = ()
-) -> None:
-    """Write a checkpoint beside the previous one, then let `latest.json` name it, then drop what nothing names.
-
-    Components in `unchanged` are those of the previous checkpoint: they are named again, not written again.
-    """
-    try:
-        folder.mkdir(exist_ok=True)
-        files = {
-            name: _write_component(folder, name, tensors)
-            for name, tensors in components.items()
-            if name not in unchanged
-        }
-        if unchanged:
-            before = read_json(folder / "latest.json")["files"]
-            files |= {name: before[name] for name in unchanged}
-        atomic.write_json(folder / "latest.json", {**info, "files": files})
-        for path in folder.iterdir():
-            if path.name != "latest.json" and path.name not in files.values():
-                path.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"the checkpoint could not be written to {folder}: {error.strerror or error}; the previous one is intact: "
-            f"free some space and `daydream resume {folder.parent}`"
-        ) from error
-
-
-class CheckpointWriter:
-    """Writes a run's checkpoints in a thread, one after the other, while the run goes on.
-
-    What a checkpoint holds is copied to the host before `save` returns: the thread never speaks to a GPU, on which a
-    step may be being captured. If a checkpoint cannot be written, no later one is, since it may name files of it as
-    unchanged; the next `save` or `wait` says why.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self.unwritten: deque[Future[None]] = deque()
-        self.latest: Future[None] | None = None
-
-    def save(self, info: Mapping[str, Any], components: Components, unchanged: Collection[str] = ()) -> None:
-        """Let a checkpoint be written, as `save_checkpoint` does; wait only if too many wait already."""
-        self.wait(UNWRITTEN - 1)
-        copies = {
-            name: {
-                key: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-                for key, value in tensors.items()
-            }
-            for name, tensors in components.items()
-            if name not in unchanged
-        }
-        before = self.latest
-
-        def write() -> None:
-            if before is not None:
-                before.result()  # done by now, but it may have failed
-            save_checkpoint(self.folder, info, copies, unchanged)
-
-        self.latest = self.pool.submit(write)
-        self.unwritten.append(self.latest)
-
-    def wait(self, most: int = 0) -> None:
-        """Return once at most so many checkpoints are still to be written; raise what went wrong with one."""
-        while len(self.unwritten) > most:
-            self.unwritten.popleft().result()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Write what is left. A mistake that has ended the run is told, not that this failed too."""
-        told = kind is not None and issubclass(kind, UserError)
-        with contextlib.suppress(UserError) if told else contextlib.nullcontext():
-            self.close()
-
-    def close(self) -> None:
-        """Write what is left."""
-        with self.pool:
-            self.wait()
-
-
-def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
-    content = save({key: value.detach().contiguous().cpu() for key, value in tensors.items()})
-    digest = hashlib.blake2b(content, digest_size=10).hexdigest()
-    path = folder / f"{name}-{digest}.safetensors"
-    if not path.exists():
-        with atomic.replacing(path) as part:
-            part.write_bytes(content)
-    return path.name
-
-
-def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
-    """Return a checkpoint's info and components, or None where there is none yet."""
-    if not (folder / "latest.json").exists():
-        return None
-    info = read_json(folder / "latest.json")
-    return info, {name: _read_component(folder / file) for name, file in info["files"].items()}
-
-
-def _read_component(path: Path) -> dict[str, Tensor]:
-    try:
-        content = path.read_bytes()
-        if not path.stem.endswith(hashlib.blake2b(content, digest_size=10).hexdigest()):
-            raise UserError(
-                f"{path} is damaged: its content does not match its name; the run cannot be continued from it"
-            )
-        return load(content)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

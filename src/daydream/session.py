@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from daydream import base, checkpoint, evaluate, tensorboard
+from daydream.checkpoint_files import CheckpointWriter
 from daydream.engine import Engine, EpochReport, Lockstep, Partial, Training
 from daydream.inference import over_images
 from daydream.memory import class_means
-from daydream.runs import CheckpointWriter, RunFolder
+from daydream.runs import RunFolder
 from daydream.settings import plain_json
 from daydream.stage import Stage, State
 from daydream.stream import Task

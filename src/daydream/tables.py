@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daydream.config import RunSettings
-from daydream.flags import as_arguments
+from daydream.flags import as_arguments, as_words
 from daydream.runs import RunFolder, read_json
 
 if TYPE_CHECKING:
@@ -71,6 +71,28 @@ def method_name(name: str) -> str:
     return Path(name).name if ".py:" in name else name
 
 
+def variants(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name the method of each run, with flags for the settings in which runs of that method differ here.
+
+    Only the configs are looked at: nothing is imported for it, a method in a user's file least of all.
+    """
+    sections = ("method", "imagination", "pile", "parts")
+    found = [
+        (config["run"]["method"], {(s, key): value for s in sections for key, value in (config.get(s) or {}).items()})
+        for config in configs
+    ]
+    values: dict[tuple[str, tuple[str, str]], set[str]] = {}
+    for method, settings in found:
+        for key, value in settings.items():
+            values.setdefault((method, key), set()).add(repr(value))
+
+    def name(method: str, settings: Mapping[tuple[str, str], Any]) -> str:
+        told = [(key, value) for key, value in settings.items() if len(values[method, key]) > 1 and value is not None]
+        return " ".join([method_name(method), *(word for (_, key), value in told for word in as_words(key, value))])
+
+    return [name(method, settings) for method, settings in found]
+
+
 def data_name(config: Mapping[str, Any]) -> str:
     """Name a run's data set; some classes of Tiny-ImageNet are called what they are, the others being their pile."""
     name, labelled = config["run"]["data"], config["data"].get("labelled")
@@ -80,12 +102,12 @@ def data_name(config: Mapping[str, Any]) -> str:
 def list_table(runs: Sequence[RunFolder]) -> Table:
     """Show runs, a line each; accuracy as average / last."""
     table = Table("run", "method", "protocol", "memory", "seed", "status", "NME", "CNN")
-    for run in runs:
+    for run, method in zip(runs, variants([run.config for run in runs]), strict=True):
         row = summary_of(run)
         tests = "" if row["evaluated_on"] == "test" else " (validation)"
         table.add_row(
             row["run"],
-            row["method"],
+            method,
             f"{row['data']} {row['base']} + {row['steps']} steps, {row['order']}{tests}",
             f"{row['memory']} {row['budget']}",
             str(row["seed"]),

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from daydream.checkpoint_files import load_checkpoint, save_checkpoint
 from daydream.engine.optim import Optimizer
-from daydream.runs import load_checkpoint, save_checkpoint
 from daydream.stage import SGD, Adam, Group
 
 CPU = torch.device("cpu")

@@ -6,9 +6,10 @@ import pytest
 import torch
 from tiny_runs import Watch, tiny_experiment, without_times
 
+from daydream.checkpoint_files import load_checkpoint
 from daydream.engine import Interrupted
 from daydream.experiment import Experiment
-from daydream.runs import RunFolder, load_checkpoint
+from daydream.runs import RunFolder
 
 WALLS = f"{Path(__file__).parent.parent / 'walls_method.py'}:Walls"
 

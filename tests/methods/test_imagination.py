@@ -13,12 +13,13 @@ from imagining import STEPS, increment
 from tiny_runs import Watch, tiny_experiment, without_times
 from torch import Tensor
 
-from daydream import runs
+from daydream import checkpoint_files
 from daydream.checkpoint import Ledger
+from daydream.checkpoint_files import load_checkpoint
 from daydream.engine import Interrupted
 from daydream.experiment import Experiment
 from daydream.methods.method import network
-from daydream.runs import RunFolder, load_checkpoint
+from daydream.runs import RunFolder
 from daydream.stage import State
 
 
@@ -135,7 +136,7 @@ def test_a_checkpoint_knows_which_networks_it_wrote_before(experiment: Experimen
 
 def test_a_checkpoint_writes_frozen_networks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    inner = runs._write_component
+    inner = checkpoint_files._write_component
 
     def noting(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
         written.append(name)
@@ -149,7 +150,7 @@ def test_a_checkpoint_writes_frozen_networks_once(tmp_path: Path, monkeypatch: p
                 self.asked += 1
             return self.asked == 20
 
-    monkeypatch.setattr(runs, "_write_component", noting)
+    monkeypatch.setattr(checkpoint_files, "_write_component", noting)
     with pytest.raises(Interrupted):
         tiny_experiment("imagine", epochs=4).start(tmp_path / "run", LastStep())
     assert written.count("net.generators") == 1  # when they had been trained

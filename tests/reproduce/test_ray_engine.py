@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tiny_runs import TINY_DATA, TINY_RECIPE, TINY_RUN, without_times
 
+from daydream.checkpoint_files import load_checkpoint
 from daydream.engine import Interrupted
 from daydream.reproduce.jobs import Job, Outcome
 from daydream.reproduce.ray_engine import OnRay
-from daydream.runs import load_checkpoint
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'daydream[ray]'")
 

@@ -15,12 +15,13 @@ from side_by_side_script import job
 from tiny_grids import TINY, StopAt, tiny_plan
 from tiny_runs import without_times
 
+from daydream.checkpoint_files import load_checkpoint
 from daydream.engine import Interrupted
 from daydream.reproduce import runner, side_by_side
 from daydream.reproduce.jobs import InProcess, Job, Outcome
 from daydream.reproduce.plan import Plan
 from daydream.reproduce.side_by_side import SideBySide
-from daydream.runs import RunFolder, load_checkpoint
+from daydream.runs import RunFolder
 
 Events = list[tuple[str, str]]
 ENDLESS = 100_000  # epochs, of a few milliseconds each

@@ -37,7 +37,14 @@ def _cells(line: Line, between: str, missing: str) -> list[str]:
     values = [line.value(measure) for measure in MEASURES]
     numbers = [missing if value is None else value.text(between) for value in values]
     first = line.runs[0]
-    return [first.method, line.protocol, first.evaluated_on, str(len(line.runs)), *numbers, paper_text(line) or missing]
+    return [
+        first.variant,
+        line.protocol,
+        first.evaluated_on,
+        str(len(line.runs)),
+        *numbers,
+        paper_text(line) or missing,
+    ]
 
 
 def unfinished(section: Section) -> list[str]:
@@ -97,7 +104,7 @@ def comma_separated(parts: Sequence[Section]) -> str:
             first, cell = line.runs[0], line.paper
             names = " ".join(run.name for run in line.runs)
             writer.writerow(
-                [section.title, first.method, line.protocol, first.evaluated_on, len(line.runs), names]
+                [section.title, first.variant, line.protocol, first.evaluated_on, len(line.runs), names]
                 + ["" if number is None else round(number, 4) for number in numbers]
                 + ([cell.accuracy, cell.reports or ""] if cell else ["", ""])
             )

@@ -11,7 +11,7 @@ from daydream import evaluate
 from daydream.config import FORMAT
 from daydream.errors import UserError
 from daydream.runs import RunFolder
-from daydream.tables import data_name, method_name
+from daydream.tables import data_name, variants
 
 Row = dict[str, Any]
 KINDS = ("nme", "cnn")
@@ -31,6 +31,8 @@ class Run:
     path: Path
     name: str
     """The shortest end of its path that no other run of the report has."""
+    variant: str
+    """Its method, with flags for what tells it from others of that method in the report."""
     config: Row
     result: Row | None
     tasks: list[Row]
@@ -48,10 +50,6 @@ class Run:
         """Return the settings of the data set, the method and what it carries."""
         sections = {key: value for key, value in self.config.items() if isinstance(value, dict)}
         return {key: value for key, value in sections.items() if key not in ("run", "environment")}
-
-    @property
-    def method(self) -> str:
-        return method_name(self.settings["method"])
 
     @property
     def finished(self) -> bool:
@@ -123,13 +121,19 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
     """Read runs, finished or not, each folder once; a folder that is none is the user's mistake."""
     unique = list({path.resolve(): path for path in paths}.values())
     folders = [RunFolder.open(path) for path in unique]
-    return [_read(folder, name) for folder, name in zip(folders, short_names(unique), strict=True)]
+    configs = [_config(folder) for folder in folders]
+    named = zip(folders, configs, short_names(unique), variants(configs), strict=True)
+    return [_read(folder, config, name, variant) for folder, config, name, variant in named]
 
 
-def _read(folder: RunFolder, name: str) -> Run:
+def _config(folder: RunFolder) -> Row:
     config = folder.config
     if config.get("format") != FORMAT or "run" not in config:
         raise UserError(f"{folder.path} is not a run: its config.json is not one that daydream {FORMAT=} wrote")
+    return config
+
+
+def _read(folder: RunFolder, config: Row, name: str, variant: str) -> Run:
     try:
         rows = folder.metrics()
     except ValueError as error:
@@ -138,6 +142,7 @@ def _read(folder: RunFolder, name: str) -> Run:
     return Run(
         path=folder.path,
         name=name,
+        variant=variant,
         config=config,
         result=folder.result,
         tasks=[row for row in rows if row["kind"] == "task"],
