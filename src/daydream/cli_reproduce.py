@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daydream.reproduce.plan import Plan
     from daydream.reproduce.runner import Tally
 
-GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features, standin or parts"
+GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features, standin, dream or parts"
 
 
 class ScaleName(StrEnum):

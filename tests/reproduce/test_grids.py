@@ -94,6 +94,22 @@ def test_the_stand_in_is_100_classes_of_tiny_imagenet_with_the_others_as_its_pil
     assert distilled.parts.pile_distill == make_config(**cells["imagine"].values or {}).imagination.pile_distillation
 
 
+@pytest.mark.parametrize("choices", [FULL, SMOKE])
+def test_our_recipe_stands_in_the_cells_of_the_papers_method(choices: grids.Choices) -> None:
+    ours = {(c.steps, c.memory): c for c in grids.build("dream", choices)}
+    theirs = {(c.steps, c.memory): c for c in grids.build("table1", choices) if c.method == "imagine"}
+    assert len(ours) == 6
+    assert ours.keys() == theirs.keys()
+    recipe = next(c.values for c in grids.build("parts", choices) if c.name == "dream")
+    for place, cell in ours.items():
+        assert cell.values is not None
+        assert cell.paper == theirs[place].paper
+        run = {"steps": cell.values["run"]["steps"], "memory": cell.values["run"]["memory"]}
+        assert recipe is not None
+        assert cell.values == {**recipe, "run": {**recipe["run"], **run}}
+    assert ours[10, 2000].values == recipe
+
+
 def parts_against_their_method() -> dict[str, list[str]]:
     """Return the settings in which each variant of the grid `parts` differs from its method."""
     cells = {cell.name: make_config(**cell.values).to_json() for cell in grids.build("parts", FULL) if cell.values}

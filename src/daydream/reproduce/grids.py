@@ -61,7 +61,8 @@ SMOKE = Scale(
     orders=("natural", "seed:1", "seed:2"),
     exemplars=0.1,
     tasks=dict.fromkeys(
-        ("table1", "ablation", "piles", "counterparts", "depth", "tradeoffs", "features", "standin", "parts"), 3
+        ("table1", "ablation", "piles", "counterparts", "depth", "tradeoffs", "features", "standin", "dream", "parts"),
+        3,
     ),
     comparable=False,
 )
@@ -319,10 +320,42 @@ def pile_distilled() -> Values:
     return {"pile_distill": ImaginationSettings().pile_distillation}
 
 
+def dream(choices: Choices, tasks: int | None) -> list[Cell]:
+    """Our recipe in the cells of Table 1 that the paper's method has."""
+    settings = {"epochs": short_epochs(choices)}
+    return [
+        Cell(
+            name=f"dream-{cell.steps}-{cell.memory}",
+            row="dream",
+            method="dream",
+            steps=cell.steps,
+            memory=cell.memory,
+            paper=cell.accuracy,
+            values=values(choices, tasks, "dream", cell.steps, cell.memory or MEMORY, {"method": settings}),
+        )
+        for cell in paper.cells("table1")
+        if (cell.method, cell.data) == ("imagine", "cifar100")
+    ]
+
+
+def long_epochs(choices: Choices) -> int:
+    """Return the epochs of an increment of `replay`."""
+    from daydream.methods.replay import Replay
+
+    return int(choices.scale.method.get("epochs", Replay.Settings().epochs))
+
+
+def short_epochs(choices: Choices) -> int:
+    """Return the epochs of an increment of `dream`: the same share of those of `replay` at any scale."""
+    from daydream.methods.replay import Dream, Replay
+
+    return max(1, round(long_epochs(choices) * Dream.Settings().epochs / Replay.Settings().epochs))
+
+
 def parts(choices: Choices, tasks: int | None) -> list[Cell]:
     """What each part of `dream` gives: added to methods without it, as `dream` sets it, and taken from `dream`."""
     from daydream.components.parts import PartsSettings
-    from daydream.methods.replay import Dream, Replay
+    from daydream.methods.replay import Dream
 
     # All settings of a part come and go together.
     given = {
@@ -330,8 +363,7 @@ def parts(choices: Choices, tasks: int | None) -> list[Cell]:
         for part in ("blend", "rotations", "erase")
     }
     off = PartsSettings()
-    long = choices.scale.method.get("epochs", Replay.Settings().epochs)
-    short = max(1, round(long * Dream.Settings().epochs / Replay.Settings().epochs))
+    long, short = long_epochs(choices), short_epochs(choices)
     changes: dict[str, tuple[str, dict[str, Values]]] = {
         "": ("", {}),
         **{f"+{part}": (f"+ {part}", {"parts": settings}) for part, settings in given.items()},
@@ -375,12 +407,14 @@ GRIDS: dict[str, Callable[[Choices, int | None], list[Cell]]] = {
     "tradeoffs": tradeoffs,
     "features": features,
     "standin": standin,
+    "dream": dream,
     "parts": parts,
 }
 OWN = frozenset({"parts"})
 """Grids that compare their own cells with each other, by both accuracies, and none with the paper's."""
 REMARKS = {
     "standin": "a stand-in for ImageNet-Subset and not it: the paper has no number to compare with",
+    "dream": 'our recipe, beside the numbers of the paper\'s own method (its row "Ours")',
     "parts": "our own table, not one of the paper's",
 }
 """What must be said of a grid wherever it is shown."""
