@@ -10,7 +10,7 @@ from torch import Tensor
 from daydream import inference
 from daydream.data.augment import Prepare
 from daydream.data.images import ImageSet, Resident
-from daydream.inference import over_images, over_rows, portion
+from daydream.inference import batch_size, over_images, over_rows, portion
 
 PREPARE = Prepare((0.5,) * 3, (0.25,) * 3, 4)
 WEIGHTS = torch.linspace(-1, 1, 48).view(3, 4, 4)
@@ -94,3 +94,13 @@ def test_a_batch_is_the_next_power_of_two() -> None:
         512,
         512,
     ]
+
+
+@pytest.mark.parametrize(
+    ("side", "on_cpu", "on_device"), [(16, 128, 512), (32, 128, 512), (64, 32, 512), (96, 8, 128), (224, 8, 32)]
+)
+def test_of_large_images_fewer_pass_at_once(side: int, on_cpu: int, on_device: int) -> None:
+    images = pictures(1000)
+    assert batch_size(images, side) == on_cpu
+    with claimed_device() as device:
+        assert batch_size(images.to(device), side) == on_device

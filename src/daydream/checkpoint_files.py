@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from daydream import atomic
@@ -21,6 +21,7 @@ from daydream.errors import UserError
 from daydream.runs import read_json
 
 Components = Mapping[str, Mapping[str, Tensor]]
+DIGEST = 10  # bytes
 UNWRITTEN = 2  # checkpoints that may wait to be written: a large one, and the one that soon follows it
 
 
@@ -109,7 +110,7 @@ class CheckpointWriter:
 
 def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
     content = save({key: value.detach().contiguous().cpu() for key, value in tensors.items()})
-    digest = hashlib.blake2b(content, digest_size=10).hexdigest()
+    digest = hashlib.blake2b(content, digest_size=DIGEST).hexdigest()
     path = folder / f"{name}-{digest}.safetensors"
     if not path.exists():
         with atomic.replacing(path) as part:
@@ -127,11 +128,13 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, T
 
 def _read_component(path: Path) -> dict[str, Tensor]:
     try:
-        content = path.read_bytes()
-        if not path.stem.endswith(hashlib.blake2b(content, digest_size=10).hexdigest()):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST)).hexdigest()
+        if not path.stem.endswith(digest):
             raise UserError(
                 f"{path} is damaged: its content does not match its name; the run cannot be continued from it"
             )
-        return load(content)
+        # Copies, since the file is only mapped: it will go when nothing names it any more.
+        return {key: value.clone() for key, value in load_file(path).items()}
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error

@@ -12,15 +12,22 @@ import torch
 from torch import Tensor
 
 from daydream.data.augment import Prepare
-from daydream.data.images import ImageSet, Resident
+from daydream.data.images import ImageSet
 
 BATCH = 512
+LEAST = 8  # of large images too: fewer at once leave cores idle
 
 
-def batch_size(images: ImageSet) -> int:
-    """Return how many images to pass at once: on a CPU few, whose maps stay in its cache."""
-    on_cpu = isinstance(images.pixels, Resident) and images.pixels.tensor.device.type == "cpu"
-    return BATCH // 4 if on_cpu else portion(len(images), BATCH)
+def batch_size(images: ImageSet, side: int) -> int:
+    """Return how many images of a side to pass at once: on a CPU few, whose maps stay in its cache.
+
+    Of large images there are fewer, so that a batch has no more pixels than 128 of side 32 have, on a GPU 512 of 64.
+    """
+    on_cpu = images.pixels.device.type == "cpu"
+    most, usual = (BATCH // 4, 32) if on_cpu else (BATCH, 64)
+    fitting = max(LEAST, most * usual**2 // side**2)
+    most = min(most, 1 << (fitting.bit_length() - 1))
+    return most if on_cpu else portion(len(images), most)
 
 
 def portion(count: int, most: int) -> int:
@@ -56,7 +63,7 @@ def over_images(
 ) -> tuple[Tensor, ...]:
     """Return `call` of every image, prepared as at test time, concatenated; `mirror` flips the images first."""
     found: list[tuple[Tensor, ...]] = []
-    size = batch_size(images)
+    size = batch_size(images, prepare.size)
     whole = len(images) // size * size
     rows = torch.arange(whole).view(-1, size)
     tails = [torch.arange(whole, len(images))] if whole < len(images) else []
