@@ -1,9 +1,10 @@
 """Does imagination help on `shapes`? Paired over seeds, with everything else equal and the base task shared.
 
-    python benchmarks/imagine_on_shapes.py [--seeds 1 2 3 4 5 6 7 8] [--out runs/paired]
+    python benchmarks/imagine_on_shapes.py [--seeds 1 2 3 4 5 6 7 8] [--with imagine pile-distill] [--out runs/paired]
 
-Prints, for each seed, the average NME and CNN accuracy of `replay` and `imagine`, and the mean paired difference with
-its standard error. About 6 minutes a seed on one CPU core; finished runs are read, not run again.
+Prints, for each seed, the average NME and CNN accuracy of `replay` and of what it is compared with: `imagine`, or
+`replay` with distillation on the pile alone. Then the mean paired differences with their standard errors. About 6
+minutes a seed on one CPU core; finished runs are read, not run again.
 """
 
 import argparse
@@ -23,9 +24,15 @@ RECIPE = {"base_epochs": 40, "epochs": 40, "batch_size": 32, "lr": 0.1}
 IMAGINATION = {"generator_width": 32, "generator_epochs": 16}
 
 
-def result(folder: Path, run: dict[str, Any], imagination: dict[str, Any]) -> dict[str, Any]:
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "imagine": {"run": {"method": "imagine"}, "imagination": IMAGINATION},
+    "pile-distill": {"run": {"method": "replay"}, "parts": {"pile_distill": 0.5}},
+}
+
+
+def result(folder: Path, run: dict[str, Any], **components: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a run, running it or what is left of it."""
-    experiment = Experiment(make_config({**RUN, **run}, {}, RECIPE, imagination))
+    experiment = Experiment(make_config({**RUN, **run}, {}, RECIPE, **components))
     progress = Silent(StopSwitch())
     if (folder / "config.json").exists():
         return experiment.resume(RunFolder(folder), progress)
@@ -35,24 +42,27 @@ def result(folder: Path, run: dict[str, Any], imagination: dict[str, Any]) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 9)))
+    parser.add_argument("--with", dest="variants", nargs="+", default=["imagine"], choices=VARIANTS)
     parser.add_argument("--out", type=Path, default=Path("runs/paired"))
     given = parser.parse_args()
     console = Console()
-    found: dict[str, list[float]] = {"nme": [], "cnn": []}
+    found: dict[tuple[str, str], list[float]] = {}
     for seed in given.seeds:
         plain = given.out / f"replay-{seed}"
-        before = result(plain, {"method": "replay", "seed": seed}, {})
-        after = result(
-            given.out / f"imagine-{seed}", {"method": "imagine", "seed": seed, "base_from": str(plain)}, IMAGINATION
-        )
-        pairs = {kind: (before[f"average_{kind}"], after[f"average_{kind}"]) for kind in found}
-        for kind, (a, b) in pairs.items():
-            found[kind].append(b - a)
-        console.print(f"seed {seed}: " + ", ".join(f"{k.upper()} {a:.2f} -> {b:.2f}" for k, (a, b) in pairs.items()))
-    for kind, gains in found.items():
+        before = result(plain, {"method": "replay", "seed": seed})
+        for name in given.variants:
+            components = dict(VARIANTS[name])
+            run = {**components.pop("run"), "seed": seed, "base_from": str(plain)}
+            after = result(given.out / f"{name}-{seed}", run, **components)
+            pairs = {kind: (before[f"average_{kind}"], after[f"average_{kind}"]) for kind in ("nme", "cnn")}
+            for kind, (a, b) in pairs.items():
+                found.setdefault((name, kind), []).append(b - a)
+            told = ", ".join(f"{kind.upper()} {a:.2f} -> {b:.2f}" for kind, (a, b) in pairs.items())
+            console.print(f"seed {seed}, {name}: {told}")
+    for (name, kind), gains in found.items():
         error = statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else float("nan")
         console.print(
-            f"average {kind.upper()}: imagine - replay = {statistics.mean(gains):+.2f}, standard error {error:.2f}"
+            f"average {kind.upper()}: {name} - replay = {statistics.mean(gains):+.2f}, standard error {error:.2f}"
         )
 
 
