@@ -16,7 +16,7 @@ from daydream.config import Config
 from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment import Experiment
-from daydream.reproduce.grids import FULL, SMOKE
+from daydream.reproduce.protocols import FULL, SMOKE
 from daydream.runs import RunFolder
 from daydream.stage import Stage
 from daydream.stream import Task

@@ -21,9 +21,9 @@ from daydream.settings import require
 if TYPE_CHECKING:
     from daydream.progress import StopSwitch
     from daydream.reproduce.cost import Cost
-    from daydream.reproduce.grids import Cell, Choices
     from daydream.reproduce.jobs import Executor, Job, Outcome
     from daydream.reproduce.plan import Plan
+    from daydream.reproduce.protocols import Cell, Choices
     from daydream.reproduce.runner import Tally
 
 GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features, standin, dream or parts"
@@ -98,13 +98,13 @@ def reproduce(
 
     Stopped, it goes on where it was when called again. What is done is not run again, in any grid of the same --out.
     """
-    from daydream.reproduce import grids, ray_engine
+    from daydream.reproduce import grids, protocols, ray_engine
     from daydream.reproduce.elsewhere import find_results
     from daydream.reproduce.plan import make_plan
     from daydream.reproduce.results import document
 
-    choices = grids.Choices(
-        scale=grids.SCALES[scale],
+    choices = protocols.Choices(
+        scale=protocols.SCALES[scale],
         root=root,
         unlabeled=unlabeled,
         tasks=tasks,

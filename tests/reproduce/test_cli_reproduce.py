@@ -11,7 +11,7 @@ from tiny_grids import TINY
 from daydream.cli import main
 from daydream.cli_reproduce import Teller
 from daydream.engine import Interrupted
-from daydream.reproduce import cost, grids, jobs
+from daydream.reproduce import cost, jobs, protocols
 from daydream.reproduce.cost import Cost, Trial
 from daydream.reproduce.runner import Tally
 
@@ -28,7 +28,7 @@ def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(grids.SCALES, "smoke", TINY)
+    monkeypatch.setitem(protocols.SCALES, "smoke", TINY)
     monkeypatch.setattr(cost, "try_out", lambda *_: Trial(start=2.0))  # a real one: test_cost.py
 
 
@@ -199,7 +199,7 @@ def test_a_grid_of_the_papers_size_asks_first(
 ) -> None:
     from dataclasses import replace
 
-    monkeypatch.setitem(grids.SCALES, "smoke", replace(TINY, comparable=True))
+    monkeypatch.setitem(protocols.SCALES, "smoke", replace(TINY, comparable=True))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
     code, _, err = call(capsys, "ablation", *TWO, "--out", str(tmp_path / "grid"))
     assert code == 2

@@ -11,16 +11,16 @@ import pytest
 from daydream.components.parts import PartsSettings
 from daydream.config import make_config
 from daydream.errors import UserError
-from daydream.reproduce import grids
+from daydream.reproduce import grids, protocols
 from daydream.reproduce.elsewhere import find_results
 from daydream.reproduce.plan import Plan, make_plan
 from daydream.reproduce.results import document
 
-THERE = grids.Choices(root="/there", unlabeled="imagenet32:/pile", device="cuda:1")
-HERE = grids.Choices()
+THERE = protocols.Choices(root="/there", unlabeled="imagenet32:/pile", device="cuda:1")
+HERE = protocols.Choices()
 
 
-def write(path: Path, choices: grids.Choices, grid: str, name: str, mean: float = 66.0, **run: Any) -> None:
+def write(path: Path, choices: protocols.Choices, grid: str, name: str, mean: float = 66.0, **run: Any) -> None:
     """Write the result of a cell's run as a run under these choices leaves it, with other settings where given."""
     [cell] = [cell for cell in grids.build(grid, choices) if cell.name == name]
     assert cell.values is not None
@@ -41,7 +41,7 @@ def lengthen(path: Path, tops: list[float]) -> None:
     path.write_text(json.dumps({**result, "tasks": rows, "forgetting_nme": 9.0}))
 
 
-def plan_from(place: Path, grid: str, choices: grids.Choices = HERE) -> Plan:
+def plan_from(place: Path, grid: str, choices: protocols.Choices = HERE) -> Plan:
     every = grids.build(grid, choices)
     return make_plan(grid, every, every, ["icarl"], place.parent / "out", find_results(place))
 
@@ -61,7 +61,7 @@ def test_where_a_run_was_made_does_not_matter(tmp_path: Path) -> None:
     plan = plan_from(there, "counterparts")
     assert done(plan) == ["n0", "n4"]
     assert {Path(job.folder).name[:6] for job in plan.chosen if job.result is None} == {"imagin"}
-    cells = {cell["name"]: cell for cell in document(plan, grids.FULL, {})["cells"]}
+    cells = {cell["name"]: cell for cell in document(plan, protocols.FULL, {})["cells"]}
     assert (cells["n0"]["mean"], cells["n0"]["state"]) == (64.0, "done")
     assert cells["n0"]["runs"][0]["result"] == str(there / "kept.json")
     assert done(plan_from(there / "kept.json", "counterparts")) == ["n0"]
@@ -99,11 +99,11 @@ def test_every_setting_of_parts_belongs_to_one_by_its_name() -> None:
 
 def test_another_pile_does(tmp_path: Path) -> None:
     write(tmp_path / "there" / "x.json", THERE, "depth", "d2")
-    elsewhere = grids.Choices(unlabeled="imagenet32:/another/folder")
-    other = grids.Choices(unlabeled="folder:/pile")
+    elsewhere = protocols.Choices(unlabeled="imagenet32:/another/folder")
+    other = protocols.Choices(unlabeled="folder:/pile")
     assert done(plan_from(tmp_path / "there", "depth", elsewhere)) == ["d2"]
     assert done(plan_from(tmp_path / "there", "depth", other)) == []
-    borrowed = grids.Choices(root="/there", unlabeled="imagenet32:/pile")
+    borrowed = protocols.Choices(root="/there", unlabeled="imagenet32:/pile")
     write(tmp_path / "tiny" / "x.json", borrowed, "standin", "imagine")
     write(tmp_path / "tiny" / "y.json", borrowed, "standin", "replay")
     assert done(plan_from(tmp_path / "tiny", "standin")) == ["replay"]  # the other one did not see its own pile

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from tiny_grids import CHOICES, TINY
 
-from daydream.reproduce import grids
+from daydream.reproduce import grids, protocols
 from daydream.reproduce.jobs import Outcome
 from daydream.reproduce.plan import Plan, make_plan
 from daydream.reproduce.results import clock, document, markdown_table, summarize, text_table
@@ -24,7 +24,7 @@ def result(nme: float, cnn: float, reports: str = "nme") -> dict[str, Any]:
     return {**known, "reports": reports, "seconds": 5.0, "parameters": 460_000, "config": {"device": "cpu"}}
 
 
-def plan_of(out: Path, grid: str, scale: grids.Scale, orders: int, **choices: Any) -> Plan:
+def plan_of(out: Path, grid: str, scale: protocols.Scale, orders: int, **choices: Any) -> Plan:
     every = grids.build(grid, replace(CHOICES, scale=scale, **choices))
     return make_plan(grid, every, every, scale.orders[:orders], out)
 
@@ -91,16 +91,16 @@ def test_no_difference_where_runs_do_not_compare(tmp_path: Path) -> None:
 
 
 def test_a_stand_in_is_called_one_and_has_no_difference(tmp_path: Path) -> None:
-    every = grids.build("standin", grids.Choices(root="/data"))
+    every = grids.build("standin", protocols.Choices(root="/data"))
     full, small = make_plan("standin", every, every, ["icarl"], tmp_path), plan_of(tmp_path, "standin", TINY, orders=1)
-    for plan, scale in ((full, grids.FULL), (small, TINY)):
+    for plan, scale in ((full, protocols.FULL), (small, TINY)):
         finish(plan, "imagine", result(55.0, 50.0))
         found = document(plan, scale, {})
         assert [cell["difference"] for cell in found["cells"]] == [None] * 4
         for text in (" ".join(shown(found).split()), markdown_table(found)):
             assert "a stand-in for ImageNet-Subset and not it: the paper has no number" in text
             assert "55.00" in text
-    line = document(full, grids.FULL, {})["protocol"]
+    line = document(full, protocols.FULL, {})["protocol"]
     assert line.startswith("tiny-imagenet, classes 0:100 labelled and the others the pile, 50 base classes and 5 steps")
 
 

@@ -8,15 +8,15 @@ from daydream.config import make_config
 from daydream.errors import UserError
 from daydream.methods import METHODS
 from daydream.methods.replay import Dream
-from daydream.reproduce import grids
+from daydream.reproduce import grids, protocols
 from daydream.settings import changed
 
-FULL, SMOKE = grids.Choices(root="/data", unlabeled="imagenet32:/pile"), grids.Choices(scale=grids.SMOKE)
+FULL, SMOKE = protocols.Choices(root="/data", unlabeled="imagenet32:/pile"), protocols.Choices(scale=protocols.SMOKE)
 
 
 @pytest.mark.parametrize("choices", [FULL, SMOKE], ids=["full", "smoke"])
 @pytest.mark.parametrize("grid", grids.GRIDS)
-def test_every_cell_is_a_valid_run(grid: str, choices: grids.Choices) -> None:
+def test_every_cell_is_a_valid_run(grid: str, choices: protocols.Choices) -> None:
     cells = grids.build(grid, choices)
     assert len({cell.name for cell in cells}) == len(cells)
     for cell in cells:
@@ -78,7 +78,7 @@ def test_piles_and_tasks_follow_the_choices() -> None:
 
 
 def test_the_stand_in_is_100_classes_of_tiny_imagenet_with_the_others_as_its_pile() -> None:
-    cells = {cell.name: cell for cell in grids.build("standin", grids.Choices(root="/data"))}
+    cells = {cell.name: cell for cell in grids.build("standin", protocols.Choices(root="/data"))}
     assert list(cells) == ["joint", "replay", "replay+pile-distill", "imagine"]
     for cell in cells.values():
         assert cell.values is not None
@@ -95,7 +95,7 @@ def test_the_stand_in_is_100_classes_of_tiny_imagenet_with_the_others_as_its_pil
 
 
 @pytest.mark.parametrize("choices", [FULL, SMOKE])
-def test_our_recipe_stands_in_the_cells_of_the_papers_method(choices: grids.Choices) -> None:
+def test_our_recipe_stands_in_the_cells_of_the_papers_method(choices: protocols.Choices) -> None:
     ours = {(c.steps, c.memory): c for c in grids.build("dream", choices)}
     theirs = {(c.steps, c.memory): c for c in grids.build("table1", choices) if c.method == "imagine"}
     assert len(ours) == 6
@@ -148,7 +148,9 @@ def test_parts_follow_a_retuned_dream(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("choices", "long", "short"), [(FULL, 160, 60), (SMOKE, 8, 3)])
-def test_short_increments_are_short_beside_those_of_the_others(choices: grids.Choices, long: int, short: int) -> None:
+def test_short_increments_are_short_beside_those_of_the_others(
+    choices: protocols.Choices, long: int, short: int
+) -> None:
     built = grids.build("parts", choices)
     cells = {cell.name: make_config(**cell.values).method.epochs for cell in built if cell.values}
     assert {name for name, epochs in cells.items() if epochs == short} == {"replay+short"} | {
@@ -179,7 +181,7 @@ def test_selection() -> None:
 
 
 def test_a_method_that_does_not_exist_is_not_run() -> None:
-    cells = [grids.Cell(name="other-5", row="Other", method="other", values=grids.values(SMOKE, None, "other"))]
+    cells = [protocols.Cell(name="other-5", row="Other", method="other", values=protocols.values(SMOKE, None, "other"))]
     assert cells[0].values is None
     with pytest.raises(UserError, match="nothing to run: 'other' is not yet one"):
         grids.select(cells, [], [])

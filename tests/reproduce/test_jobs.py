@@ -11,7 +11,7 @@ from daydream import atomic
 from daydream.config import make_config
 from daydream.engine import Interrupted
 from daydream.experiment import Experiment
-from daydream.reproduce import grids, jobs, runner
+from daydream.reproduce import grids, jobs, protocols, runner
 from daydream.reproduce.jobs import InProcess, Outcome, make_job, with_order
 from daydream.reproduce.runner import Turns
 from daydream.runs import RunFolder
@@ -26,7 +26,7 @@ def test_jobs_that_share_a_base_task_wait_for_the_first(tmp_path: Path) -> None:
 
 
 def test_a_jobs_folder_does_not_depend_on_parts_that_are_off(tmp_path: Path) -> None:
-    cells = {cell.name: cell.values for cell in grids.build("parts", grids.Choices()) if cell.values}
+    cells = {cell.name: cell.values for cell in grids.build("parts", protocols.Choices()) if cell.values}
 
     def folder(name: str, **parts: object) -> str:
         values = cells[name]

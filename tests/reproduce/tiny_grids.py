@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from daydream.progress import Silent, StopSwitch
-from daydream.reproduce import grids
+from daydream.reproduce import grids, protocols
 from daydream.reproduce.plan import Plan, make_plan
 
 TINY = replace(
-    grids.SMOKE,
-    run={**grids.SMOKE.run, "base": 2, "checkpoint_every": 1},
+    protocols.SMOKE,
+    run={**protocols.SMOKE.run, "base": 2, "checkpoint_every": 1},
     data={"classes": 12, "train_per_class": 12, "test_per_class": 4, "image_size": 16, "pile_size": 60},
     method={"base_epochs": 2, "epochs": 2, "batch_size": 12, "finetune_epochs": 1, "correction_epochs": 1},
     imagination={"generator_epochs": 2, "generator_updates": 2, "generator_width": 16},
     exemplars=0.012,
     tasks=dict.fromkeys(grids.GRIDS, 2),
 )
-CHOICES = grids.Choices(scale=TINY)
+CHOICES = protocols.Choices(scale=TINY)
 
 
 def tiny_plan(out: Path, grid: str = "ablation", *names: str, orders: int = 1, **choices: Any) -> Plan:

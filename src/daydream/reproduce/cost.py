@@ -17,8 +17,8 @@ from daydream.config import make_config
 from daydream.engine import EpochReport
 from daydream.errors import UserError
 from daydream.experiment import Experiment
-from daydream.reproduce.grids import Values
 from daydream.reproduce.plan import Plan, Planned
+from daydream.reproduce.protocols import Values
 from daydream.runs import read_json
 from daydream.stage import Stage
 from daydream.stream import Task

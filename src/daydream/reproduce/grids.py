@@ -1,104 +1,15 @@
-"""The grids: which runs a table or figure is made of, the paper's or our own, at the paper's scale or in miniature.
+"""The grids: which runs a table or figure is made of, the paper's or (`own_grids.py`) our own."""
 
-Every run keeps its memory by the rule `total`, as the paper's own do (40 exemplars per class at 50 classes, 20 at 100);
-numbers the paper quotes for other methods may belong to another rule, which each of its cells names.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from types import MappingProxyType
-from typing import Any
 
 from daydream.errors import UserError, unknown
-from daydream.methods import METHODS, load_method
-from daydream.reproduce import paper
-from daydream.stream import PAPER_ORDERS
+from daydream.methods import METHODS
+from daydream.reproduce import own_grids, paper
+from daydream.reproduce.protocols import MEMORY, Cell, Choices, Values, values
 
-Values = dict[str, Any]
-
-STEPS, MEMORY = 10, 2000
-"""The protocol of all but Table 1."""
-PILE_CLASSES = (500, 300, 100)
 SWEEP = (0.0, 0.25, 4.0)
 """A trade-off's values, as multiples of its default."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scale:
-    """How large a grid is run: the paper's protocol, or one in miniature on the embedded data set."""
-
-    name: str
-    run: Values
-    data: Values = field(default_factory=dict)
-    method: Values = field(default_factory=dict)
-    """Settings for each method that has them."""
-    imagination: Values = field(default_factory=dict)
-    orders: tuple[str, ...]
-    stand_in: Mapping[str, Values] = field(default_factory=dict)
-    """Sections of the runs that stand in for ImageNet-Subset, where they differ from the other grids'."""
-    exemplars: float = 1.0
-    """Exemplars for each one of the paper's."""
-    tasks: Mapping[str, int] = field(default_factory=dict)
-    """Tasks that are enough for a grid; all of them where it is not named."""
-    comparable: bool = True
-    """Whether our numbers may stand beside the paper's."""
-
-
-FULL = Scale(
-    name="full",
-    run={"data": "cifar100", "backbone": "resnet32", "base": 50, "budget": "total"},
-    stand_in={"run": {"data": "tiny-imagenet", "backbone": "resnet18"}, "data": {"labelled": "0:100"}},
-    orders=PAPER_ORDERS["cifar100"],
-    tasks={"piles": 4, "counterparts": 4, "depth": 4, "tradeoffs": 4},
-)
-SMOKE = Scale(
-    name="smoke",
-    run={"data": "shapes", "backbone": "resnet10", "base": 10, "budget": "total"},
-    data={"classes": 20, "train_per_class": 80, "test_per_class": 20, "image_size": 16, "pile_size": 1000},
-    method={"base_epochs": 24, "epochs": 8, "batch_size": 20, "finetune_epochs": 3, "correction_epochs": 5},
-    imagination={"generator_epochs": 4, "generator_updates": 5, "generator_width": 16},
-    orders=("natural", "seed:1", "seed:2"),
-    exemplars=0.1,
-    tasks=dict.fromkeys(
-        ("table1", "ablation", "piles", "counterparts", "depth", "tradeoffs", "features", "standin", "dream", "parts"),
-        3,
-    ),
-    comparable=False,
-)
-SCALES = {scale.name: scale for scale in (FULL, SMOKE)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choices:
-    """What the user decides about a grid."""
-
-    scale: Scale = FULL
-    root: str = ""
-    unlabeled: str = ""
-    tasks: int | None = None
-    seed: int = 1
-    device: str = "auto"
-    pile_classes: tuple[int, ...] = PILE_CLASSES
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One number to be reproduced: the run that gives it, and the paper's."""
-
-    name: str
-    row: str
-    method: str
-    steps: int = STEPS
-    memory: int | None = MEMORY
-    paper: float | None = None
-    mark: str = ""
-    budget: str = "total"
-    """The memory rule behind the paper's number."""
-    beside: str = ""
-    """The cell of which this one is a variant, where a grid compares its own cells."""
-    values: Values | None
-    """The run's settings but for the class order; None where the method is not implemented."""
 
 
 def build(grid: str, choices: Choices) -> list[Cell]:
@@ -127,41 +38,6 @@ def select(cells: Sequence[Cell], names: Sequence[str], methods: Sequence[str]) 
         reason = "what --cells and --methods leave is nothing" if not chosen else f"'{chosen[0].method}' is not yet one"
         raise UserError(f"there is nothing to run: {reason}; methods that exist: {', '.join(METHODS)}")
     return chosen
-
-
-def values(
-    choices: Choices,
-    tasks: int | None,
-    method: str,
-    steps: int = STEPS,
-    memory: int = MEMORY,
-    sections: Mapping[str, Values] = MappingProxyType({}),
-) -> Values | None:
-    """Return the settings of a run, in sections as `make_config` takes them; None for a method that does not exist."""
-    if method not in METHODS:
-        return None
-    scale, kind = choices.scale, load_method(method)
-    run = {
-        **scale.run,
-        **sections.get("run", {}),
-        "method": method,
-        "steps": steps,
-        "memory": round(memory * scale.exemplars),
-        "tasks": tasks,
-        "root": choices.root,
-        "seed": choices.seed,
-        "device": choices.device,
-    }
-    known = {f.name for f in fields(kind.Settings)}
-    recipe = {key: value for key, value in scale.method.items() if key in known}
-    whole: Values = {"run": run, "data": {**scale.data, **sections.get("data", {})}}
-    whole["method"] = {**recipe, **sections.get("method", {})}
-    whole["parts"] = sections.get("parts", {})
-    if kind.replays:
-        needs_pile = bool(kind.imagines or whole["parts"].get("pile_distill"))
-        whole["imagination"] = {**scale.imagination, **sections.get("imagination", {})} if needs_pile else {}
-        whole["pile"] = {"unlabeled": choices.unlabeled, **sections.get("pile", {})} if needs_pile else {}
-    return whole
 
 
 def table1(choices: Choices, tasks: int | None) -> list[Cell]:
@@ -290,114 +166,6 @@ def features(choices: Choices, tasks: int | None) -> list[Cell]:
     return [Cell(name="imagine", row="the method", method="imagine", values=values(choices, tasks, "imagine"))]
 
 
-def standin(choices: Choices, tasks: int | None) -> list[Cell]:
-    """A stand-in for Table 1's half on ImageNet-Subset: 100 classes of Tiny-ImageNet, the other 100 as the pile."""
-    steps, sections = 5, choices.scale.stand_in
-    rows: tuple[tuple[str, str, str, Values], ...] = (
-        ("joint", "joint", "upper bound", {}),
-        ("replay", "replay", "without imagination", {}),
-        ("replay+pile-distill", "replay", "without, distillation on the pile", pile_distilled()),
-        ("imagine", "imagine", "with imagination", {}),
-    )
-    return [
-        Cell(
-            name=name,
-            row=row,
-            method=method,
-            steps=steps,
-            values=values(
-                choices, None if method == "joint" else tasks, method, steps, sections={**sections, "parts": parts}
-            ),
-        )
-        for name, method, row, parts in rows
-    ]
-
-
-def pile_distilled() -> Values:
-    """Return the part that brings a method what the pile gives without generators, as strong as imagination has it."""
-    from daydream.methods.imagination import ImaginationSettings
-
-    return {"pile_distill": ImaginationSettings().pile_distillation}
-
-
-def dream(choices: Choices, tasks: int | None) -> list[Cell]:
-    """Our recipe in the cells of Table 1 that the paper's method has."""
-    settings = {"epochs": short_epochs(choices)}
-    return [
-        Cell(
-            name=f"dream-{cell.steps}-{cell.memory}",
-            row="dream",
-            method="dream",
-            steps=cell.steps,
-            memory=cell.memory,
-            paper=cell.accuracy,
-            values=values(choices, tasks, "dream", cell.steps, cell.memory or MEMORY, {"method": settings}),
-        )
-        for cell in paper.cells("table1")
-        if (cell.method, cell.data) == ("imagine", "cifar100")
-    ]
-
-
-def long_epochs(choices: Choices) -> int:
-    """Return the epochs of an increment of `replay`."""
-    from daydream.methods.replay import Replay
-
-    return int(choices.scale.method.get("epochs", Replay.Settings().epochs))
-
-
-def short_epochs(choices: Choices) -> int:
-    """Return the epochs of an increment of `dream`: the same share of those of `replay` at any scale."""
-    from daydream.methods.replay import Dream, Replay
-
-    return max(1, round(long_epochs(choices) * Dream.Settings().epochs / Replay.Settings().epochs))
-
-
-def parts(choices: Choices, tasks: int | None) -> list[Cell]:
-    """What each part of `dream` gives: added to methods without it, as `dream` sets it, and taken from `dream`."""
-    from daydream.components.parts import PartsSettings
-    from daydream.methods.replay import Dream
-
-    # All settings of a part come and go together.
-    given = {
-        part: {key: value for key, value in Dream.defaults.items() if key.startswith(part.removesuffix("s"))}
-        for part in ("blend", "rotations", "erase")
-    }
-    off = PartsSettings()
-    long, short = long_epochs(choices), short_epochs(choices)
-    changes: dict[str, tuple[str, dict[str, Values]]] = {
-        "": ("", {}),
-        **{f"+{part}": (f"+ {part}", {"parts": settings}) for part, settings in given.items()},
-        "+short": ("+ short increments", {"method": {"epochs": short}}),
-        "+pile-distill": ("+ pile distillation", {"parts": pile_distilled()}),
-        "+parts": ("+ " + " + ".join(given), {"parts": {k: v for each in given.values() for k, v in each.items()}}),
-        **{
-            f"-{part}": (f"without {part}", {"parts": {key: getattr(off, key) for key in settings}})
-            for part, settings in given.items()
-        },
-        "-short": ("without short increments", {"method": {"epochs": long}}),
-        "-generators": ("without generators", {"imagination": {"counterparts": 0}}),
-    }
-    carried = {
-        "replay": ["", *(f"+{part}" for part in given), "+short", "+pile-distill"],
-        "imagine": [""],
-        "dream": ["", *(change for change in changes if change.startswith("-"))],
-        "ucir": ["", "+parts"],
-        "podnet": ["", "+parts"],
-    }
-    # PODNet as in Table 1 at 10 steps; `dream` with its own epochs at any scale.
-    fixed: dict[str, Values] = {"podnet": {"configuration": "nme"}, "dream": {"epochs": short}}
-    found = []
-    for method, variants in carried.items():
-        own = fixed.get(method, {})
-        for change in variants:
-            words, sections = changes[change]
-            sections = {**sections, "method": {**own, **sections.get("method", {})}}
-            run = values(choices, tasks, method, sections=sections)
-            beside, row = method if change else "", f"{method} {words}".rstrip()
-            found.append(Cell(name=method + change, row=row, method=method, beside=beside, values=run))
-    return found
-
-
 GRIDS: dict[str, Callable[[Choices, int | None], list[Cell]]] = {
     "table1": table1,
     "ablation": ablation,
@@ -406,9 +174,9 @@ GRIDS: dict[str, Callable[[Choices, int | None], list[Cell]]] = {
     "depth": depth,
     "tradeoffs": tradeoffs,
     "features": features,
-    "standin": standin,
-    "dream": dream,
-    "parts": parts,
+    "standin": own_grids.standin,
+    "dream": own_grids.dream,
+    "parts": own_grids.parts,
 }
 OWN = frozenset({"parts"})
 """Grids that compare their own cells with each other, by both accuracies, and none with the paper's."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from daydream.config import config_from_json, make_config
 from daydream.engine import Interrupted
 from daydream.errors import UserError
-from daydream.reproduce.grids import Values
+from daydream.reproduce.protocols import Values
 from daydream.runs import RunFolder, read_json
 from daydream.settings import plain_json
 

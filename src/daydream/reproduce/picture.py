@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from daydream import atomic
 from daydream.errors import UserError
-from daydream.reproduce.grids import Cell
 from daydream.reproduce.jobs import Job
 from daydream.reproduce.plan import Plan
+from daydream.reproduce.protocols import Cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,8 @@ from daydream.config import make_config
 from daydream.data.images import ImageSet
 from daydream.experiment import Experiment
 from daydream.reproduce.elsewhere import Found, take
-from daydream.reproduce.grids import Cell
 from daydream.reproduce.jobs import Job, SharedBase, make_job, with_order
+from daydream.reproduce.protocols import Cell
 from daydream.stream import class_order
 
 

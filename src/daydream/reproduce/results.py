@@ -12,9 +12,10 @@ from rich.text import Text
 
 from daydream.config import environment
 from daydream.reproduce import paper
-from daydream.reproduce.grids import OWN, REMARKS, Cell, Scale
+from daydream.reproduce.grids import OWN, REMARKS
 from daydream.reproduce.jobs import Job, Outcome
 from daydream.reproduce.plan import Plan
+from daydream.reproduce.protocols import Cell, Scale
 
 
 @dataclass(frozen=True)

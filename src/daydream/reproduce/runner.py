@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from daydream import atomic
-from daydream.reproduce.grids import Scale
 from daydream.reproduce.jobs import Executor, Job, Outcome
 from daydream.reproduce.plan import Plan
+from daydream.reproduce.protocols import Scale
 from daydream.reproduce.results import document
 
 

@@ -1,0 +1,112 @@
+"""Grids that are not the paper's: a stand-in for a data set of its, our recipe, and what the recipe's parts give."""
+
+from daydream.reproduce import paper
+from daydream.reproduce.protocols import MEMORY, Cell, Choices, Values, values
+
+
+def standin(choices: Choices, tasks: int | None) -> list[Cell]:
+    """A stand-in for Table 1's half on ImageNet-Subset: 100 classes of Tiny-ImageNet, the other 100 as the pile."""
+    steps, sections = 5, choices.scale.stand_in
+    rows: tuple[tuple[str, str, str, Values], ...] = (
+        ("joint", "joint", "upper bound", {}),
+        ("replay", "replay", "without imagination", {}),
+        ("replay+pile-distill", "replay", "without, distillation on the pile", pile_distilled()),
+        ("imagine", "imagine", "with imagination", {}),
+    )
+    return [
+        Cell(
+            name=name,
+            row=row,
+            method=method,
+            steps=steps,
+            values=values(
+                choices, None if method == "joint" else tasks, method, steps, sections={**sections, "parts": parts}
+            ),
+        )
+        for name, method, row, parts in rows
+    ]
+
+
+def pile_distilled() -> Values:
+    """Return the part that brings a method what the pile gives without generators, as strong as imagination has it."""
+    from daydream.methods.imagination import ImaginationSettings
+
+    return {"pile_distill": ImaginationSettings().pile_distillation}
+
+
+def dream(choices: Choices, tasks: int | None) -> list[Cell]:
+    """Our recipe in the cells of Table 1 that the paper's method has."""
+    settings = {"epochs": short_epochs(choices)}
+    return [
+        Cell(
+            name=f"dream-{cell.steps}-{cell.memory}",
+            row="dream",
+            method="dream",
+            steps=cell.steps,
+            memory=cell.memory,
+            paper=cell.accuracy,
+            values=values(choices, tasks, "dream", cell.steps, cell.memory or MEMORY, {"method": settings}),
+        )
+        for cell in paper.cells("table1")
+        if (cell.method, cell.data) == ("imagine", "cifar100")
+    ]
+
+
+def long_epochs(choices: Choices) -> int:
+    """Return the epochs of an increment of `replay`."""
+    from daydream.methods.replay import Replay
+
+    return int(choices.scale.method.get("epochs", Replay.Settings().epochs))
+
+
+def short_epochs(choices: Choices) -> int:
+    """Return the epochs of an increment of `dream`: the same share of those of `replay` at any scale."""
+    from daydream.methods.replay import Dream, Replay
+
+    return max(1, round(long_epochs(choices) * Dream.Settings().epochs / Replay.Settings().epochs))
+
+
+def parts(choices: Choices, tasks: int | None) -> list[Cell]:
+    """What each part of `dream` gives: added to methods without it, as `dream` sets it, and taken from `dream`."""
+    from daydream.components.parts import PartsSettings
+    from daydream.methods.replay import Dream
+
+    # All settings of a part come and go together.
+    given = {
+        part: {key: value for key, value in Dream.defaults.items() if key.startswith(part.removesuffix("s"))}
+        for part in ("blend", "rotations", "erase")
+    }
+    off = PartsSettings()
+    long, short = long_epochs(choices), short_epochs(choices)
+    changes: dict[str, tuple[str, dict[str, Values]]] = {
+        "": ("", {}),
+        **{f"+{part}": (f"+ {part}", {"parts": settings}) for part, settings in given.items()},
+        "+short": ("+ short increments", {"method": {"epochs": short}}),
+        "+pile-distill": ("+ pile distillation", {"parts": pile_distilled()}),
+        "+parts": ("+ " + " + ".join(given), {"parts": {k: v for each in given.values() for k, v in each.items()}}),
+        **{
+            f"-{part}": (f"without {part}", {"parts": {key: getattr(off, key) for key in settings}})
+            for part, settings in given.items()
+        },
+        "-short": ("without short increments", {"method": {"epochs": long}}),
+        "-generators": ("without generators", {"imagination": {"counterparts": 0}}),
+    }
+    carried = {
+        "replay": ["", *(f"+{part}" for part in given), "+short", "+pile-distill"],
+        "imagine": [""],
+        "dream": ["", *(change for change in changes if change.startswith("-"))],
+        "ucir": ["", "+parts"],
+        "podnet": ["", "+parts"],
+    }
+    # PODNet as in Table 1 at 10 steps; `dream` with its own epochs at any scale.
+    fixed: dict[str, Values] = {"podnet": {"configuration": "nme"}, "dream": {"epochs": short}}
+    found = []
+    for method, variants in carried.items():
+        own = fixed.get(method, {})
+        for change in variants:
+            words, sections = changes[change]
+            sections = {**sections, "method": {**own, **sections.get("method", {})}}
+            run = values(choices, tasks, method, sections=sections)
+            beside, row = method if change else "", f"{method} {words}".rstrip()
+            found.append(Cell(name=method + change, row=row, method=method, beside=beside, values=run))
+    return found

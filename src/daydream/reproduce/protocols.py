@@ -1,0 +1,131 @@
+"""What a grid is made of: at which scale it is run, what the user decides, and one cell's run.
+
+Every run keeps its memory by the rule `total`, as the paper's own do (40 exemplars per class at 50 classes, 20 at 100);
+numbers the paper quotes for other methods may belong to another rule, which each of its cells names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from daydream.methods import METHODS, load_method
+from daydream.stream import PAPER_ORDERS
+
+Values = dict[str, Any]
+
+STEPS, MEMORY = 10, 2000
+"""The protocol of all but Table 1."""
+PILE_CLASSES = (500, 300, 100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How large a grid is run: the paper's protocol, or one in miniature on the embedded data set."""
+
+    name: str
+    run: Values
+    data: Values = field(default_factory=dict)
+    method: Values = field(default_factory=dict)
+    """Settings for each method that has them."""
+    imagination: Values = field(default_factory=dict)
+    orders: tuple[str, ...]
+    stand_in: Mapping[str, Values] = field(default_factory=dict)
+    """Sections of the runs that stand in for ImageNet-Subset, where they differ from the other grids'."""
+    exemplars: float = 1.0
+    """Exemplars for each one of the paper's."""
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    """Tasks that are enough for a grid; all of them where it is not named."""
+    comparable: bool = True
+    """Whether our numbers may stand beside the paper's."""
+
+
+FULL = Scale(
+    name="full",
+    run={"data": "cifar100", "backbone": "resnet32", "base": 50, "budget": "total"},
+    stand_in={"run": {"data": "tiny-imagenet", "backbone": "resnet18"}, "data": {"labelled": "0:100"}},
+    orders=PAPER_ORDERS["cifar100"],
+    tasks={"piles": 4, "counterparts": 4, "depth": 4, "tradeoffs": 4},
+)
+SMOKE = Scale(
+    name="smoke",
+    run={"data": "shapes", "backbone": "resnet10", "base": 10, "budget": "total"},
+    data={"classes": 20, "train_per_class": 80, "test_per_class": 20, "image_size": 16, "pile_size": 1000},
+    method={"base_epochs": 24, "epochs": 8, "batch_size": 20, "finetune_epochs": 3, "correction_epochs": 5},
+    imagination={"generator_epochs": 4, "generator_updates": 5, "generator_width": 16},
+    orders=("natural", "seed:1", "seed:2"),
+    exemplars=0.1,
+    tasks=dict.fromkeys(
+        ("table1", "ablation", "piles", "counterparts", "depth", "tradeoffs", "features", "standin", "dream", "parts"),
+        3,
+    ),
+    comparable=False,
+)
+SCALES = {scale.name: scale for scale in (FULL, SMOKE)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the user decides about a grid."""
+
+    scale: Scale = FULL
+    root: str = ""
+    unlabeled: str = ""
+    tasks: int | None = None
+    seed: int = 1
+    device: str = "auto"
+    pile_classes: tuple[int, ...] = PILE_CLASSES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One number to be reproduced: the run that gives it, and the paper's."""
+
+    name: str
+    row: str
+    method: str
+    steps: int = STEPS
+    memory: int | None = MEMORY
+    paper: float | None = None
+    mark: str = ""
+    budget: str = "total"
+    """The memory rule behind the paper's number."""
+    beside: str = ""
+    """The cell of which this one is a variant, where a grid compares its own cells."""
+    values: Values | None
+    """The run's settings but for the class order; None where the method is not implemented."""
+
+
+def values(
+    choices: Choices,
+    tasks: int | None,
+    method: str,
+    steps: int = STEPS,
+    memory: int = MEMORY,
+    sections: Mapping[str, Values] = MappingProxyType({}),
+) -> Values | None:
+    """Return the settings of a run, in sections as `make_config` takes them; None for a method that does not exist."""
+    if method not in METHODS:
+        return None
+    scale, kind = choices.scale, load_method(method)
+    run = {
+        **scale.run,
+        **sections.get("run", {}),
+        "method": method,
+        "steps": steps,
+        "memory": round(memory * scale.exemplars),
+        "tasks": tasks,
+        "root": choices.root,
+        "seed": choices.seed,
+        "device": choices.device,
+    }
+    known = {f.name for f in fields(kind.Settings)}
+    recipe = {key: value for key, value in scale.method.items() if key in known}
+    whole: Values = {"run": run, "data": {**scale.data, **sections.get("data", {})}}
+    whole["method"] = {**recipe, **sections.get("method", {})}
+    whole["parts"] = sections.get("parts", {})
+    if kind.replays:
+        needs_pile = bool(kind.imagines or whole["parts"].get("pile_distill"))
+        whole["imagination"] = {**scale.imagination, **sections.get("imagination", {})} if needs_pile else {}
+        whole["pile"] = {"unlabeled": choices.unlabeled, **sections.get("pile", {})} if needs_pile else {}
+    return whole
