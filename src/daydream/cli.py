@@ -17,6 +17,8 @@ from daydream import __version__, cli_models, cli_results, flags
 from daydream.cli_models import Json, Quiet, console
 from daydream.errors import UserError
 
+log = logging.getLogger("daydream")
+
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
 
 
@@ -57,7 +59,6 @@ class Notes(logging.Handler):
 
 def show_notes(quiet: bool) -> None:
     """Let remarks reach the user; a quiet command shows warnings alone."""
-    log = logging.getLogger("daydream")
     log.handlers = [Notes()]
     log.setLevel(logging.WARNING if quiet else logging.INFO)
 
@@ -141,19 +142,22 @@ def run(
     values: Annotated[dict[str, Any] | None, typer.Option(hidden=True, parser=json.loads)] = None,
 ) -> None:
     """Train a method through all tasks of a stream. `--method NAME --help` shows that method's settings too."""
-    from daydream.config import make_config
+    from daydream.config import make_config, without_effect
     from daydream.engine.distributed import team
     from daydream.experiment import Experiment
     from daydream.tables import method_name, plan_table
 
     assert values is not None
+    config = make_config(**values)
+    if idle := without_effect(config):
+        log.warning("%s: no effect, as nothing in this run uses it", " ".join(idle))
     if orders is not None or seeds or together:
         from daydream.cli_together import Wanted, run_members
 
-        run_members(make_config(**values), Wanted(orders, seeds, together), out, dry_run, quiet, as_json)
+        run_members(config, Wanted(orders, seeds, together), out, dry_run, quiet, as_json)
         return
     with team().in_turn():
-        experiment = Experiment(make_config(**values))
+        experiment = Experiment(config)
     if dry_run:
         from daydream.progress import headline
 

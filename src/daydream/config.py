@@ -192,6 +192,29 @@ def check_pile_distill(config: Config, replays: bool) -> None:
         raise UserError(f"--pile-distill {weight:g} takes --counterparts unlabelled images an exemplar: give 1 or more")
 
 
+def without_effect(config: Config) -> list[str]:
+    """Return, as flags, the settings that differ from their defaults and change nothing in this run."""
+    from daydream.flags import as_arguments
+    from daydream.methods import load_method
+
+    usual = component_settings(load_method(config.run.method))
+    # What turns a component on or off is never idle, even where it is off.
+    used: dict[str, set[str]] = {"imagination": {"imagine", "counterparts"}, "pile": set(), "parts": set()}
+    if config.parts:
+        used["parts"] = {*config.parts.switches, *config.parts.in_use}
+    if config.needs_pile:
+        used["imagination"].add("mining")
+    if config.imagines:
+        used["imagination"] = set(asdict(config.imagination))
+    if config.needs_pile:
+        used["pile"] = set(asdict(config.pile))
+    words = []
+    for key, settings in usual.items():
+        idle = {name: value for name, value in asdict(getattr(config, key)).items() if name not in used[key]}
+        words += as_arguments(idle, settings)
+    return words
+
+
 def flag(setting: str) -> str:
     return f"--{setting.replace('_', '-')}"
 

@@ -8,7 +8,7 @@ import pytest
 from tiny_runs import StopIn, Watch, tiny_experiment, without_times
 
 from daydream.cli import main
-from daydream.config import config_from_json
+from daydream.config import config_from_json, make_config, without_effect
 from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment import Experiment
@@ -153,3 +153,36 @@ def test_a_run_without_parts_in_its_config_is_read() -> None:
     del stored["parts"]
     assert config_from_json(stored).parts.wanted == {}
     assert "--blend" not in command_of(stored)
+
+
+@pytest.mark.parametrize(
+    ("method", "components", "idle"),
+    [
+        ("replay", {}, []),
+        ("dream", {}, []),
+        ("dream", {"parts": {"rotations": "none"}}, []),  # turning off what is on by default is an effect
+        ("replay", {"imagination": {"cycle": 1.0}}, ["--cycle", "1.0"]),
+        ("replay", {"imagination": {"cycle": 1.0, "imagine": True}}, []),
+        ("imagine", {"imagination": {"cycle": 1.0}}, []),
+        ("imagine", {"imagination": {"cycle": 1.0, "counterparts": 0}}, ["--cycle", "1.0"]),
+        ("replay", {"pile": {"pile_classes": 3}}, ["--pile-classes", "3"]),
+        ("replay", {"imagination": {"mining": "uniform"}}, ["--mining", "uniform"]),
+        (
+            "replay",
+            {"imagination": {"mining": "uniform"}, "parts": {"pile_distill": 0.5}, "pile": {"pile_classes": 3}},
+            [],
+        ),
+        ("ucir", {"parts": {"rotation_views": "one"}}, ["--rotation-views", "one"]),
+        ("ucir", {"parts": {"rotation_views": "one", "rotations": "base"}}, []),
+        ("finetune", {"parts": {"blend": "0.5"}}, []),
+    ],
+)
+def test_settings_that_change_nothing_are_named(method: str, components: dict[str, Any], idle: list[str]) -> None:
+    assert without_effect(make_config({"method": method}, {}, {}, **components)) == idle
+
+
+def test_a_run_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "--pile-distillation", "1", "--dry-run"])
+    assert stop.value.code == 0
+    assert "note: --pile-distillation 1.0: no effect, as nothing in this run uses it" in capsys.readouterr().err

@@ -70,16 +70,20 @@ class PartsSettings:
         require(self.pile_distill >= 0, f"--pile-distill {self.pile_distill} must not be negative")
 
     @property
-    def wanted(self) -> dict[str, str]:
-        """Name the parts that are on, with the value that says so."""
-        on = {
+    def switches(self) -> dict[str, bool]:
+        """Say of every part, by the setting that has its name, whether it is on."""
+        return {
             "blend": _number(self.blend) != 1,
             "rotations": self.rotations != "none",
             "ema": self.ema > 0,
             "erase": self.erase > 0,
             "pile_distill": self.pile_distill > 0,
         }
-        return {name: str(getattr(self, name)) for name, wanted in on.items() if wanted}
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """Name the parts that are on, with the value that says so."""
+        return {name: str(getattr(self, name)) for name, on in self.switches.items() if on}
 
     @property
     def in_use(self) -> dict[str, Any]:
