@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +70,14 @@ def run(command: Sequence[str]) -> None:
 
 def main() -> None:
     """Get a Chromium that starts, by one way or the other; say in a line why there is none."""
-    reason, ways = starts(), list[Callable[[], None]]([fetch, install])
-    while reason and ways:
-        try:
-            ways.pop(0)()
-        except NoChromium as error:
-            reason = f"no Chromium can be had: {error}"
-        else:
-            reason = starts()
+    reason = starts()
+    for way in (fetch, install):
+        if reason:
+            try:
+                way()
+                reason = starts()
+            except NoChromium as error:
+                reason = f"no Chromium can be had: {error}"
     if reason:
         print(f"tests in a browser will be skipped: {reason}")
 

@@ -76,6 +76,11 @@ def test_runs_are_found_oldest_first(tmp_path: Path) -> None:
     for age, name in enumerate(["c", "b/deep", "a"]):
         made = RunFolder.create(tmp_path / name, CONFIG)
         os.utime(made.path / "config.json", (1000 + age, 1000 + age))
+    for name, text in {"theirs": '{"architectures": ["Other"]}', "list": "[1]", "number": '{"run": 1}'}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+        with pytest.raises(UserError, match=r"is not a run: its config\.json is not one that daydream wrote"):
+            RunFolder.open(tmp_path / name)
     (tmp_path / "empty").mkdir()
     assert [r.path.relative_to(tmp_path).as_posix() for r in find_runs(tmp_path)] == ["c", "b/deep", "a"]
 

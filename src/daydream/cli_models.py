@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from daydream import flags
 from daydream.errors import UserError
 from daydream.learn_settings import Choice, LessonSettings, ModelSettings
+from daydream.settings import flag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,10 +104,8 @@ def check_same(path: Path, given: dict[str, Any], stands: dict[str, Any]) -> Non
     """Refuse to change what a model was made with."""
     for name, value in given.items():
         if value != stands[name]:
-            flag = f"--{name.replace('_', '-')} {value}"
-            raise UserError(
-                f"{flag}: {path} was made with {stands[name]}, which stays; leave it out, or make a new model"
-            )
+            stays = f"{path} was made with {stands[name]}, which stays; leave it out, or make a new model"
+            raise UserError(f"{flag(name)} {value}: {stays}")
 
 
 class Shown:

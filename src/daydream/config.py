@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from daydream import __version__
 from daydream.errors import UserError
-from daydream.settings import changed, from_dict, require, setting, with_defaults
+from daydream.settings import changed, flag, from_dict, require, setting, with_defaults
 
 if TYPE_CHECKING:
     from daydream.methods.method import Method
@@ -203,20 +203,13 @@ def without_effect(config: Config) -> list[str]:
     if config.parts:
         used["parts"] = {*config.parts.switches, *config.parts.in_use}
     if config.needs_pile:
-        used["imagination"].add("mining")
-    if config.imagines:
-        used["imagination"] = set(asdict(config.imagination))
-    if config.needs_pile:
         used["pile"] = set(asdict(config.pile))
+        used["imagination"] |= set(asdict(config.imagination)) if config.imagines else {"mining"}
     words = []
     for key, settings in usual.items():
         idle = {name: value for name, value in asdict(getattr(config, key)).items() if name not in used[key]}
         words += as_arguments(idle, settings)
     return words
-
-
-def flag(setting: str) -> str:
-    return f"--{setting.replace('_', '-')}"
 
 
 def _absolute(path: str) -> str:

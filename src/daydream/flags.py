@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from daydream.errors import UserError
+from daydream.settings import flag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _parameter(section: Section, field: dataclasses.Field[Any], hint: Any) -> in
     elif typing.get_origin(hint) is tuple:
         kind, extra = str, {"metavar": "N,N,..."}
         default = ",".join(map(str, typing.cast(Sequence[Any], default)))
-    names = [f"--{field.name.replace('_', '-')}"] if hint is bool and default is False else []
+    names = [flag(field.name)] if hint is bool and default is False else []
     option = typer.Option(*names, help=field.metadata.get("help", ""), rich_help_panel=section.title, **extra)
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
@@ -86,7 +87,7 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
         try:
             return tuple(inner(part) for part in value.split(",") if part.strip())
         except ValueError as error:
-            raise UserError(f"--{name.replace('_', '-')} {value} must be numbers separated by commas") from error
+            raise UserError(f"{flag(name)} {value} must be numbers separated by commas") from error
     return value
 
 
@@ -102,7 +103,7 @@ def as_arguments(values: Mapping[str, Any], defaults: type) -> list[str]:
 
 def as_words(name: str, value: Any) -> list[str]:
     """Write a setting as the flag that gives it."""
-    flag = f"--{name.replace('_', '-')}"
+    given = flag(name)
     if isinstance(value, bool):
-        return [flag if value else f"--no-{flag[2:]}"]
-    return [flag, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]
+        return [given if value else f"--no-{given[2:]}"]
+    return [given, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]

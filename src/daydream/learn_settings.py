@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from daydream.settings import require, setting
+from daydream.settings import flag, require, setting
 
 SIZES = (32, 64, 128, 224)
 SMALL = 64
@@ -67,7 +67,7 @@ class LessonSettings:
     def __post_init__(self) -> None:
         for name in ("epochs", "generator_epochs", "keep_held_out"):
             value = getattr(self, name)
-            require(value is None or value >= 1, f"--{name.replace('_', '-')} {value} must be at least 1")
+            require(value is None or value >= 1, f"{flag(name)} {value} must be at least 1")
         require(self.batch_size is None or self.batch_size >= 2, f"--batch-size {self.batch_size} must be at least 2")
         require(self.lr is None or self.lr > 0, f"--lr {self.lr} must be above 0")
         require(0 < self.held_out < 1, f"--held-out {self.held_out} must lie between 0 and 1")

@@ -44,6 +44,8 @@ class RunFolder:
         """Open an existing run's folder."""
         if not (path / "config.json").is_file():
             raise UserError(f"{path} is not a run: it has no config.json (`daydream list` shows the runs of a folder)")
+        if not is_run(read_json(path / "config.json")):
+            raise UserError(f"{path} is not a run: its config.json is not one that daydream wrote")
         return cls(path)
 
     @property
@@ -101,7 +103,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def is_run(config: Any) -> bool:
+    """Say whether a config.json is a run's: other programs have files of that name too."""
+    return isinstance(config, dict) and isinstance(config.get("run"), dict)
+
+
 def find_runs(folder: Path) -> list[RunFolder]:
     """Return the runs in a folder and its sub-folders, oldest first."""
     found = [Path(root) for root, _, files in os.walk(folder) if "config.json" in files]
+    found = [path for path in found if is_run(read_json(path / "config.json"))]
     return [RunFolder(path) for path in sorted(found, key=lambda p: (p / "config.json").stat().st_mtime)]

@@ -17,6 +17,11 @@ def setting(default: Any, help: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": help})
 
 
+def flag(name: str) -> str:
+    """Return the flag that gives a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
 def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     """Build a settings dataclass; an unknown key or a value of the wrong type is the user's mistake."""
     hints = typing.get_type_hints(kind)

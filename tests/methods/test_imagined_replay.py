@@ -12,6 +12,7 @@ from stages_driven import snapshot
 from tiny_runs import TINY_DATA, tiny_experiment
 from torch import Tensor
 
+from daydream import mining
 from daydream.engine.feed import Feed
 from daydream.experiment import Experiment
 from daydream.methods.method import network
@@ -148,3 +149,24 @@ def test_uniform_mining_takes_the_whole_pile(base: State) -> None:
     mined = experiment.imagination.mined(state)
     scores = experiment.method.predict(state, experiment.method.setup.prepare(mined.pixels.fetch(torch.arange(60))))
     assert torch.equal(scores.scores.argmax(1), mined.labels)
+
+
+def test_mining_by_entropy_takes_the_most_certain_of_each_class(
+    experiment: Experiment, base: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mining, "PER_CLASS", 5)
+    assert experiment.imagination is not None
+    state, pile = copy.deepcopy(base), experiment.imagination.pile
+    experiment.imagination.mine(state, at_least=2)
+    images = experiment.method.setup.prepare(pile.pixels.fetch(torch.arange(len(pile))))
+    with torch.no_grad():
+        p = experiment.method.predict(state, images).scores.softmax(1)
+    bits, classes = -(p * p.log2()).sum(1), p.argmax(1)
+    expected = [
+        index
+        for label in range(p.shape[1])
+        for index in sorted((classes == label).nonzero().flatten().tolist(), key=lambda i: float(bits[i]))[:5]
+    ]
+    assert state.tensors["pile.index"].tolist() == expected
+    assert state.tensors["pile.classes"].tolist() == classes[expected].tolist()
+    assert len(expected) < len(pile)

@@ -29,7 +29,7 @@ from daydream.methods.pile import FromPile
 from daydream.nets.aside import IMAGINING, Aside
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import Company, Network, in_mode
-from daydream.settings import require, setting
+from daydream.settings import flag, require, setting
 from daydream.stage import SGD, Batch, Batches, Draw, Group, Noise, Samples, Stage, State
 from daydream.stream import Task
 
@@ -93,9 +93,9 @@ class ImaginationSettings:
     def __post_init__(self) -> None:
         for name in ("counterparts", "decoupling", "cycle", "imagined_weight", "pile_labels", "pile_distillation"):
             value = getattr(self, name)
-            require(value is None or value >= 0, f"--{name.replace('_', '-')} {value} must not be negative")
+            require(value is None or value >= 0, f"{flag(name)} {value} must not be negative")
         for name in ("generator_depth", "generator_epochs", "generator_updates"):
-            require(getattr(self, name) >= 1, f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
+            require(getattr(self, name) >= 1, f"{flag(name)} {getattr(self, name)} must be at least 1")
         width = self.generator_width
         require(width is None or width >= 1, f"--generator-width {width} must be at least 1")
         lr = self.generator_lr

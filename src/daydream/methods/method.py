@@ -21,7 +21,7 @@ from daydream.nets.aside import TEACHING, Aside
 from daydream.nets.heads import imprint
 from daydream.nets.network import Network, mean_weight_norm
 from daydream.nets.resnet import parameter_count
-from daydream.settings import require, setting
+from daydream.settings import flag, require, setting
 from daydream.stage import SGD, Batch, Batches, Group, Schedule, Stage, State
 from daydream.stream import Stream, Task
 
@@ -61,7 +61,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         for name in ("base_epochs", "epochs", "batch_size"):
-            require(getattr(self, name) >= 1, f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
+            require(getattr(self, name) >= 1, f"{flag(name)} {getattr(self, name)} must be at least 1")
         require(self.lr > 0, f"--lr {self.lr} must be above 0")
         require(self.clamp is None or self.clamp > 0, f"--clamp {self.clamp} must be above 0")
 

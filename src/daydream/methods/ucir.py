@@ -17,7 +17,7 @@ from daydream import schedules
 from daydream.losses import cosine_distillation, margin_ranking
 from daydream.methods.method import Method, RebalancingSettings, all_but_old_classes, by_both, network
 from daydream.nets.heads import CosineHead
-from daydream.settings import require, setting
+from daydream.settings import flag, require, setting
 from daydream.stage import Stage, State
 from daydream.stream import Task
 
@@ -40,7 +40,7 @@ class UCIRSettings(RebalancingSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("less_forget", "margin"):
-            require(getattr(self, name) >= 0, f"--{name.replace('_', '-')} {getattr(self, name)} must not be negative")
+            require(getattr(self, name) >= 0, f"{flag(name)} {getattr(self, name)} must not be negative")
         require(self.negatives >= 1, f"--negatives {self.negatives} must be at least 1")
 
 

@@ -128,8 +128,8 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 def _config(folder: RunFolder) -> Row:
     config = folder.config
-    if config.get("format") != FORMAT or "run" not in config:
-        raise UserError(f"{folder.path} is not a run: its config.json is not one that daydream {FORMAT=} wrote")
+    if config.get("format") != FORMAT:
+        raise UserError(f"{folder.path} has format {config.get('format')!r}; this daydream reads format {FORMAT}")
     return config
 
 
