@@ -164,6 +164,7 @@ def test_orders_are_those_of_reproduce() -> None:
     assert first_orders("cifar100", 3) == FULL.orders
     assert first_orders("shapes", 3) == SMOKE.orders
     assert first_orders("imagenet-subset", 2) == ("lucir", "seed:1")
+    assert first_orders("cifar100", 2, part=True) == ("natural", "seed:1")
 
 
 @pytest.mark.parametrize(

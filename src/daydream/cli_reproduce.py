@@ -31,6 +31,7 @@ GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features, stan
 
 class ScaleName(StrEnum):
     full = "full"
+    small = "small"
     smoke = "smoke"
 
 
@@ -53,7 +54,10 @@ def reproduce(
     grid: Annotated[str, typer.Argument(metavar="GRID", help=f"a table or figure: {GRIDS}", show_default=False)],
     scale: Annotated[
         ScaleName,
-        typer.Option(help="full: the paper's protocol on CIFAR-100; smoke: in miniature on shapes, in minutes"),
+        typer.Option(
+            help="full: the paper's protocol on CIFAR-100; small: 30 of its classes, the others the pile, and a small "
+            "network, for a CPU; smoke: in miniature on shapes, in minutes"
+        ),
     ] = ScaleName.full,
     root: Annotated[str, typer.Option(help="folder or archive of CIFAR-100; of `standin`, of Tiny-ImageNet")] = "",
     unlabeled: Annotated[str, typer.Option(help="the pile, e.g. imagenet32:DIR: see `daydream run --help`")] = "",
@@ -79,6 +83,10 @@ def reproduce(
     ] = None,
     seed: Annotated[int, typer.Option(help="seed of every run")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, bf16, tf32 or fp32: see `daydream run --help`")] = "auto",
+    compiles: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="compile the network; by default on a GPU only")
+    ] = None,
     engine: Annotated[
         EngineName,
         typer.Option(help="process: on this machine; ray: on the cluster RAY_ADDRESS names, or on a local one"),
@@ -110,6 +118,8 @@ def reproduce(
         tasks=tasks,
         seed=seed,
         device=device,
+        precision=precision,
+        compile=compiles,
         pile_classes=numbers(pile_classes),
     )
     require(jobs >= 1, f"--jobs {jobs} must be at least 1: the runs at once on this machine")

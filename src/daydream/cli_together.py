@@ -51,7 +51,7 @@ def run_members(config: "Config", wanted: Wanted, out: str, dry_run: bool, quiet
         not wanted.seeds or chosen.seed == RunSettings().seed,
         f"--seed {chosen.seed} and --seeds {wanted.seeds}: give one of the two",
     )
-    orders = () if count is None else first_orders(chosen.data, count)
+    orders = () if count is None else first_orders(chosen.data, count, part=bool(getattr(config.data, "labelled", "")))
     seeds = numbers(wanted.seeds) if wanted.seeds else ()
     parts = [*([f"{len(orders)}orders"] if orders else []), *([f"{len(seeds)}seeds"] if seeds else [])]
     name = "-".join([chosen.data, method_name(chosen.method).replace(".py:", "-"), *parts])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from daydream import __version__
 from daydream.errors import UserError
-from daydream.settings import changed, flag, from_dict, require, setting, with_defaults
+from daydream.settings import changed, flag, from_dict, plain_json, require, setting, with_defaults
 
 if TYPE_CHECKING:
     from daydream.methods.method import Method
@@ -155,16 +155,21 @@ BEFORE = {"rotation_settle": 0.0, "erase": 0.0, "pile_distill": 0.0}
 
 
 def completed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings, with those of parts that could not be said when they were stored."""
-    return {**stored, "parts": {**BEFORE, **stored["parts"]}} if stored.get("parts") else dict(stored)
+    """Return stored settings, with those of parts and data sets that could not be said when they were stored."""
+    from daydream.data import source
+
+    data = asdict(from_dict(source(stored["run"]["data"]).Settings, stored["data"]))
+    parts = {**BEFORE, **stored["parts"]} if stored.get("parts") else stored.get("parts")
+    return {**stored, "data": plain_json(data), "parts": parts}
 
 
 def config_from_json(stored: Mapping[str, Any]) -> Config:
     """Read a config.json back."""
     if stored.get("format") != FORMAT:
         raise UserError(f"config.json has format {stored.get('format')!r}; this daydream reads format {FORMAT}")
-    components = {key: completed(stored).get(key) for key in ("imagination", "pile", "parts")}
-    return make_config(stored["run"], stored["data"], stored["method"], **components)
+    whole = completed(stored)
+    components = {key: whole.get(key) for key in ("imagination", "pile", "parts")}
+    return make_config(whole["run"], whole["data"], whole["method"], **components)
 
 
 def check_parts(method: str, carries: frozenset[str], wanted: Mapping[str, str]) -> None:

@@ -33,6 +33,12 @@ from daydream.stage import Stage, State
 from daydream.stream import Stream, Task, class_order, make_stream
 
 DEFAULT_ORDERS = {"cifar100": "icarl", "imagenet-subset": "lucir"}
+"""Orders of 100 classes."""
+
+
+def default_order(data: str, classes: int) -> str:
+    """Name the class order that a data set is usually taken in; a part of it, as it comes."""
+    return DEFAULT_ORDERS.get(data, "natural") if classes == 100 else "natural"
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Experiment:
         check_image_size(run.backbone, self.data.network_size)
         self.fingerprint = self.data.fingerprint()
         classes = len(self.data.class_names)
-        order = DEFAULT_ORDERS.get(run.data, "natural") if run.order == "auto" else run.order
+        order = default_order(run.data, classes) if run.order == "auto" else run.order
         base = max(1, classes // 2) if run.base is None else run.base
         memory = (20 * classes if run.budget == "total" else 20) if run.memory is None else run.memory
         run = replace(run, order=order, base=base, memory=memory)

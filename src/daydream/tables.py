@@ -94,9 +94,10 @@ def variants(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def data_name(config: Mapping[str, Any]) -> str:
-    """Name a run's data set; some classes of Tiny-ImageNet are called what they are, the others being their pile."""
+    """Name a run's data set, and which of its classes are labelled where not all are."""
     name, labelled = config["run"]["data"], config["data"].get("labelled")
-    return f"{name} {labelled} (a stand-in for ImageNet-Subset)" if labelled else str(name)
+    meant = " (a stand-in for ImageNet-Subset)" if name == "tiny-imagenet" else ""
+    return f"{name} {labelled}{meant}" if labelled else str(name)
 
 
 def list_table(runs: Sequence[RunFolder]) -> Table:

@@ -52,11 +52,15 @@ class Outcome:
     error: str = ""
 
 
-def first_orders(data: str, count: int) -> tuple[str, ...]:
-    """Name the first class orders of a data set: its paper's, or else its default and then seed:1, seed:2, ..."""
+def first_orders(data: str, count: int, part: bool = False) -> tuple[str, ...]:
+    """Name the first class orders of a data set: its paper's, or else its default and then seed:1, seed:2, ...
+
+    Of a part of its classes the first is their own.
+    """
     require(count >= 1, f"--orders {count} must be at least 1")
-    if data not in PAPER_ORDERS:
-        return (DEFAULT_ORDERS.get(data, "natural"), *(f"seed:{number}" for number in range(1, count)))
+    if part or data not in PAPER_ORDERS:
+        first = "natural" if part else DEFAULT_ORDERS.get(data, "natural")
+        return (first, *(f"seed:{number}" for number in range(1, count)))
     known = PAPER_ORDERS[data]
     require(count <= len(known), f"--orders {count} is too many: the paper has {len(known)} class orders of {data}")
     return known[:count]

@@ -83,6 +83,24 @@ def test_reads_the_archive_and_the_folder_that_contains_it_without_extracting(tm
     assert [path.name for path in archive.parent.iterdir()] == [archive.name]
 
 
+def test_a_part_of_the_classes_is_labelled_and_the_others_are_the_pile(tmp_path: Path, user_error: Any) -> None:
+    root = write_cifar100(tmp_path)
+    settings = cifar100.Settings(labelled="1:3")
+    data, pile = cifar100.load(root, settings), cifar100.unlabeled(root, settings)
+    every = torch.from_numpy(rows(6, 0)).view(6, 3, 32, 32)
+    assert data.class_names == data.test.class_names == ("bear", "crab")
+    assert data.train.labels.tolist() == [1, 0, 0, 1]  # of the labels 2, 1, 1, 2
+    assert torch.equal(data.train.pixels.fetch(torch.arange(4)), every[[0, 1, 4, 5]])
+    assert data.test.labels.tolist() == [0, 1]
+    assert "classes 1:3 of CIFAR-100 alone" in data.note
+    assert torch.equal(pile.pixels.fetch(torch.arange(2)), every[[2, 3]])
+    assert pile.class_names == ("apple",)
+    with user_error("--labelled is '0:4'", "CIFAR-100 has 3 classes"):
+        cifar100.load(root, cifar100.Settings(labelled="0:4"))
+    with user_error("all classes of CIFAR-100 are labelled", "--labelled 0:1"):
+        cifar100.unlabeled(root, cifar100.Settings())
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_reads_cifar10_in_the_order_of_its_batches(tmp_path: Path, packed: bool) -> None:
     root = write_cifar10(tmp_path)

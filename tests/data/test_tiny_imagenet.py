@@ -69,7 +69,7 @@ def test_words_are_not_needed(tree: Path) -> None:
 
 
 def test_no_class_is_left_for_the_pile(tree: Path, user_error: Any) -> None:
-    with user_error("--labelled"):
+    with user_error("all classes of", "--labelled 0:2"):
         tiny_imagenet.unlabeled(tree, Settings())
 
 

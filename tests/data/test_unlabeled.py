@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from daydream.data import imagenet_subset, shapes, tiny_imagenet, unlabeled
+from daydream.data.class_slice import Labelled
 from daydream.data.decoded import Decoded
 from daydream.data.images import ImageSet, Resident
 from daydream.data.unlabeled import PileSettings, classes_in_cifar100, load_pile
@@ -107,8 +108,10 @@ def test_data_sets_without_a_pile(data: str, user_error: Any) -> None:
 
 
 def test_nothing_is_left_unlabelled(tiny: Path, user_error: Any) -> None:
-    with user_error("--labelled 0:100"):
+    with user_error("'tiny-imagenet' has no unlabelled images of its own", "--unlabeled NAME:DIR", "--labelled 0:50"):
         load_pile(PileSettings(), "tiny-imagenet", tiny, tiny_imagenet.Settings(), 64)
+    with user_error("all classes of", "none is left unlabelled", "--labelled 0:2"):
+        load_pile(PileSettings(), "tiny-imagenet", tiny, tiny_imagenet.Settings(labelled="0:5"), 64)
 
 
 def test_another_copy_of_the_data_set_is_named(tiny: Path, tmp_path: Path, user_error: Any) -> None:
@@ -145,17 +148,31 @@ def test_imagenet_subset_lends_what_it_leaves_unlabelled(ilsvrc: Path, caplog: p
     assert "resized" not in caplog.text  # it is decoded at the wanted size
 
 
-def test_cifar_lends_its_training_images(tmp_path: Path, user_error: Any) -> None:
+@pytest.fixture
+def cifar10(tmp_path: Path) -> Path:
+    """Write two training images of each of five batches: one of the batch's class, one of class 0."""
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     for number in range(1, 6):
         write_batch(folder / f"data_batch_{number}", [number, 0])
     write_batch(folder / "test_batch", [9])
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
-    assert greys(pile(f"cifar10:{tmp_path}")) == [1, 0, 2, 0, 3, 0, 4, 0, 5, 0]
-    assert greys(pile(f"cifar10:{tmp_path}", pile_classes=2)) == [1, 0, 0, 0, 0, 0]
+    return tmp_path
+
+
+def test_cifars_own_pile_is_what_it_leaves_unlabelled(cifar10: Path) -> None:
+    settings = Labelled(labelled="1:4")
+    for text in ("", "cifar10", f"cifar10:{cifar10}"):
+        root = None if ":" in text else cifar10
+        assert greys(load_pile(PileSettings(unlabeled=text), "cifar10", root, settings, 32)) == [0, 0, 0, 4, 0, 5, 0]
+
+
+def test_cifar_lends_its_training_images(cifar10: Path, user_error: Any) -> None:
+    name = f"cifar10:{cifar10}"
+    assert greys(pile(name)) == [1, 0, 2, 0, 3, 0, 4, 0, 5, 0]
+    assert greys(pile(name, pile_classes=2)) == [1, 0, 0, 0, 0, 0]
     with user_error("--pile-exclude cifar100", "'cifar10' has the class 'a'"):
-        pile(f"cifar10:{tmp_path}", pile_exclude="cifar100")
+        pile(name, pile_exclude="cifar100")
 
 
 @pytest.mark.parametrize("size", [24, 256])

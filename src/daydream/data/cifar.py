@@ -6,7 +6,7 @@ The archive's members are read in memory: nothing is extracted, so a hostile arc
 import tarfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from daydream.data import found, required_root
+from daydream.data.class_slice import Labelled
 from daydream.data.images import Dataset, ImageSet, Resident
 from daydream.data.unpickle import read_pickle
 from daydream.errors import UserError
@@ -56,6 +57,22 @@ def load_cifar(layout: Layout, root: Path | None) -> Dataset:
     train = _image_set(layout, [(f"{place}: '{part}'", contents[part]) for part in layout.train], names)
     test = _image_set(layout, [(f"{place}: '{layout.test}'", contents[layout.test])], names)
     return Dataset(layout.name, train, test, layout.mean, layout.std, augmentation="cifar")
+
+
+def load_labelled(layout: Layout, root: Path | None, settings: Labelled) -> Dataset:
+    """Return the data set's labelled classes; `Dataset.note` says which, where not all are."""
+    data = load_cifar(layout, root)
+    if not settings.labelled:
+        return data
+    chosen = settings.choose(len(data.class_names), layout.title)
+    note = f"classes {settings.labelled} of {layout.title} alone"
+    return replace(data, train=data.train.alone(chosen), test=data.test.alone(chosen), note=note)
+
+
+def load_others(layout: Layout, root: Path | None, settings: Labelled) -> ImageSet:
+    """Return the training images of the classes that are not labelled; no method reads their labels."""
+    train = load_cifar(layout, root).train
+    return train.alone(settings.others(len(train.class_names), layout.title))
 
 
 def _locate(layout: Layout, root: Path) -> Path:

@@ -1,10 +1,10 @@
 """CIFAR-10: 50,000 training and 10,000 test images of 32x32 pixels in 10 classes."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from daydream.data.cifar import Layout, load_cifar
-from daydream.data.images import Dataset
+from daydream.data.cifar import Layout, load_cifar, load_labelled, load_others
+from daydream.data.class_slice import Labelled
+from daydream.data.images import Dataset, ImageSet
 
 LAYOUT = Layout(
     name="cifar10",
@@ -21,10 +21,16 @@ LAYOUT = Layout(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """CIFAR-10 has nothing to set."""
+Settings = Labelled
 
 
 def load(root: Path | None, settings: Settings) -> Dataset:
-    return load_cifar(LAYOUT, root)
+    return load_labelled(LAYOUT, root, settings)
+
+
+def unlabeled(root: Path | None, settings: Settings) -> ImageSet:
+    return load_others(LAYOUT, root, settings)
+
+
+def whole(root: Path | None) -> ImageSet:
+    return load_cifar(LAYOUT, root).train

@@ -4,7 +4,7 @@ Shapes: N images, B in a batch, S steps, C = 3 channels, H x W pixels.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -101,6 +101,14 @@ class ImageSet:
     def of_classes(self, labels: Tensor) -> Self:
         """Return the images whose label is in `labels`, in their order here."""
         return self.select(torch.isin(self.labels, labels).nonzero().squeeze(1))
+
+    def alone(self, labels: Sequence[int]) -> Self:
+        """Return the images of these classes as a set that knows no others: labels count them in this order."""
+        kept = self.of_classes(torch.tensor(labels))
+        place = torch.full((len(self.class_names),), -1)
+        place[torch.tensor(labels)] = torch.arange(len(labels))
+        names = tuple(self.class_names[label] for label in labels)
+        return replace(kept, labels=place[kept.labels], class_names=names)
 
     def to(self, device: torch.device) -> Self:
         return replace(self, pixels=self.pixels.to(device))

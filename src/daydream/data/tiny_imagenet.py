@@ -5,35 +5,30 @@ ImageNet-Subset with its 900 other classes, which it is not. Results must say so
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from daydream.data import class_slice, found, required_root
+from daydream.data import found, required_root
+from daydream.data.class_slice import Labelled
 from daydream.data.decode import folders_in, images_in
 from daydream.data.decoded import open_images
 from daydream.data.images import Dataset, ImageSet
 from daydream.errors import UserError
-from daydream.settings import setting
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIZE = 64
 WHERE = "the folder tiny-imagenet-200, from http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    labelled: str = setting("", "range of the sorted classes that are labelled, e.g. 0:100; all if empty")
-
-    def __post_init__(self) -> None:
-        class_slice.parse(self.labelled, "labelled")
+Settings = Labelled
 
 
 def load(root: Path | None, settings: Settings) -> Dataset:
     """Return the labelled classes; the test images are the official validation images."""
     tree = _locate(root)
-    wnids = _labelled(tree, settings)
+    wnids, place = folders_in(tree / "train"), str(tree / "train")
+    wnids = [wnids[number] for number in settings.choose(len(wnids), place)]
     names = _names(tree, wnids)
     train = _train(tree, "tiny-imagenet-train", wnids, names)
     annotated = _annotations(tree)
@@ -51,17 +46,15 @@ def load(root: Path | None, settings: Settings) -> Dataset:
 def unlabeled(root: Path | None, settings: Settings) -> ImageSet:
     """Return the training images of the classes that are not labelled, named by id; no method reads their labels."""
     tree = _locate(root)
-    labelled = set(_labelled(tree, settings))
-    others = [wnid for wnid in folders_in(tree / "train") if wnid not in labelled]
-    if not others:
-        raise UserError("all of Tiny-ImageNet's classes are labelled, none is left unlabelled: set --labelled 0:100")
+    wnids = folders_in(tree / "train")
+    others = [wnids[number] for number in settings.others(len(wnids), str(tree / "train"))]
     return _train(tree, "tiny-imagenet-pile", others, tuple(others))
 
 
 def whole(root: Path | None) -> ImageSet:
     """Return all training images, classes named by id: the pile of another data set."""
     tree = _locate(root)
-    wnids = _labelled(tree, Settings())
+    wnids = folders_in(tree / "train")
     return _train(tree, "tiny-imagenet-train", wnids, tuple(wnids))
 
 
@@ -74,14 +67,6 @@ def _locate(root: Path | None) -> Path:
         f"--root {given} holds no Tiny-ImageNet: expected {WHERE}, with train/ and val/val_annotations.txt; "
         f"found {found(given)}"
     )
-
-
-def _labelled(tree: Path, settings: Settings) -> list[str]:
-    wnids = folders_in(tree / "train")
-    wanted = class_slice.parse(settings.labelled, "labelled")
-    if not wnids or (wanted.stop or wanted.start + 1) > len(wnids):
-        raise UserError(f"--labelled is '{settings.labelled}', but {tree / 'train'} has {len(wnids)} classes")
-    return wnids[wanted]
 
 
 def _train(tree: Path, label: str, wnids: Sequence[str], names: tuple[str, ...]) -> ImageSet:

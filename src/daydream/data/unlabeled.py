@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("daydream")
 
-OWN_PILE = ("shapes", "tiny-imagenet", "imagenet-subset")
-"""Data sets that leave images unlabelled: those of the classes that are not learnt."""
+OWN_PILE = ("shapes", "imagenet-subset")
+"""Data sets that always leave images unlabelled: those of the classes that are not learnt."""
 CHUNK = 1024
 """Images resized at once."""
 
@@ -61,7 +61,7 @@ def load_pile(
 
     name, _, folder = settings.unlabeled.partition(":")
     place = Path(folder).expanduser() if folder else None
-    own = not settings.unlabeled or (name == data_name and data_name in OWN_PILE)
+    own = not settings.unlabeled or (name == data_name and has_own_pile(data_name, data_settings))
     try:
         images = _own(data_name, place or root, data_settings) if own else _borrowed(name, place, image_size)
     except UserError as error:
@@ -81,12 +81,18 @@ def classes_in_cifar100() -> frozenset[str]:
     return frozenset(wnid for ids in listed.values() for wnid in ids)
 
 
+def has_own_pile(data_name: str, data_settings: Any) -> bool:
+    """Say whether a data set leaves images unlabelled: always, or since a part of its classes is labelled."""
+    return data_name in OWN_PILE or bool(getattr(data_settings, "labelled", ""))
+
+
 def _own(data_name: str, root: Path | None, data_settings: Any) -> "ImageSet":
     module: Any = source(data_name)
-    if data_name not in OWN_PILE:
+    if not has_own_pile(data_name, data_settings):
+        part = ", or label a part of it, e.g. --labelled 0:50" if hasattr(data_settings, "labelled") else ""
         raise UserError(
             f"data set '{data_name}' has no unlabelled images of its own: "
-            "say where they are with --unlabeled NAME:DIR, e.g. imagenet32:DIR or folder:DIR"
+            f"say where they are with --unlabeled NAME:DIR, e.g. imagenet32:DIR or folder:DIR{part}"
         )
     return cast("ImageSet", module.unlabeled(root, data_settings))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from daydream.config import Config, config_from_json, make_config
-from daydream.data.unlabeled import OWN_PILE
+from daydream.data.unlabeled import has_own_pile
 from daydream.errors import UserError
 from daydream.reproduce.jobs import Job
 from daydream.runs import read_json
@@ -114,4 +114,4 @@ def _identity(config: Config) -> str:
 def _pile(config: Config) -> str:
     """Return the name of the source that the unlabelled images come from; empty where the settings leave it open."""
     given = config.pile.unlabeled.partition(":")[0] if config.pile else ""
-    return given or (config.run.data if config.run.data in OWN_PILE else "")
+    return given or (config.run.data if has_own_pile(config.run.data, config.data) else "")

@@ -21,7 +21,7 @@ PILE_CLASSES = (500, 300, 100)
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How large a grid is run: the paper's protocol, or one in miniature on the embedded data set."""
+    """How large a grid is run: the paper's protocol, one that two CPU cores can do, or one in miniature."""
 
     name: str
     run: Values
@@ -47,6 +47,17 @@ FULL = Scale(
     orders=PAPER_ORDERS["cifar100"],
     tasks={"piles": 4, "counterparts": 4, "depth": 4, "tradeoffs": 4},
 )
+SMALL = Scale(
+    name="small",
+    run={"data": "cifar100", "backbone": "resnet10", "base": 10, "budget": "total"},
+    data={"labelled": "0:30"},
+    method={"base_epochs": 40, "epochs": 40, "batch_size": 64},
+    imagination={"generator_epochs": 16, "generator_width": 32},
+    orders=("seed:1", "seed:2", "seed:3"),
+    exemplars=0.2,
+    tasks={"parts": 6},
+    comparable=False,
+)
 SMOKE = Scale(
     name="smoke",
     run={"data": "shapes", "backbone": "resnet10", "base": 10, "budget": "total"},
@@ -61,7 +72,7 @@ SMOKE = Scale(
     ),
     comparable=False,
 )
-SCALES = {scale.name: scale for scale in (FULL, SMOKE)}
+SCALES = {scale.name: scale for scale in (FULL, SMALL, SMOKE)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +85,8 @@ class Choices:
     tasks: int | None = None
     seed: int = 1
     device: str = "auto"
+    precision: str = "auto"
+    compile: bool | None = None
     pile_classes: tuple[int, ...] = PILE_CLASSES
 
 
@@ -118,6 +131,8 @@ def values(
         "root": choices.root,
         "seed": choices.seed,
         "device": choices.device,
+        "precision": choices.precision,
+        "compile": choices.compile,
     }
     known = {f.name for f in fields(kind.Settings)}
     recipe = {key: value for key, value in scale.method.items() if key in known}
