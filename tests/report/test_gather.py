@@ -131,7 +131,15 @@ def test_the_paper_beside_a_run(tmp_path: Path, run: dict[str, object], accuracy
 
 @pytest.mark.parametrize(
     "run",
-    [{"validation": 0.1}, {"tasks": 4}, {"base": 10}, {"data": "shapes"}, {"memory": 500}, {"method": "finetune"}],
+    [
+        {"validation": 0.1},
+        {"tasks": 4},
+        {"base": 10},
+        {"data": "shapes"},
+        {"memory": 500},
+        {"method": "finetune"},
+        {"backbone": "resnet10"},
+    ],
 )
 def test_other_protocols_are_not_held_against_the_paper(tmp_path: Path, run: dict[str, object]) -> None:
     [line] = lines_of(read_runs([write_run(tmp_path / "a", run=run)]))
@@ -139,8 +147,32 @@ def test_other_protocols_are_not_held_against_the_paper(tmp_path: Path, run: dic
 
 
 @pytest.mark.parametrize(
-    "components", [{"imagination": {"imagine": True}}, {"parts": {"blend": "0.6"}}, {"parts": {"erase": 0.3}}]
+    "components",
+    [
+        {"imagination": {"imagine": True}},
+        {"parts": {"blend": "0.6"}},
+        {"parts": {"erase": 0.3}},
+        {"method": {"epochs": 20}},
+        {"method": {"new_share": 0.4}},
+        {"data": {"labelled": "0:60"}},
+        {"run": {"method": "imagine"}, "imagination": {"imagined_weight": 0.25}},
+        {"run": {"method": "podnet"}, "method": {"configuration": "nme", "spatial": 1.0}},
+    ],
 )
-def test_a_baseline_that_carries_more_is_not_the_papers_baseline(tmp_path: Path, components: dict[str, Any]) -> None:
+def test_a_run_with_other_settings_is_not_the_papers(tmp_path: Path, components: dict[str, Any]) -> None:
     [line] = lines_of(read_runs([write_run(tmp_path / "a", **components)]))
     assert line.paper is None
+
+
+@pytest.mark.parametrize(
+    "components",
+    [
+        {"method": {"epochs": 160}, "parts": {"blend": "1", "rotation_settle": 0.0}},
+        {"imagination": {"generator_depth": 4}},  # which a baseline does not use
+        {"run": {"method": "imagine"}, "imagination": {"imagine": True, "pile_distillation": 0.0}},
+        {"run": {"method": "podnet"}, "method": {"configuration": "nme"}},
+    ],
+)
+def test_the_papers_settings_may_be_spelt_out(tmp_path: Path, components: dict[str, Any]) -> None:
+    [line] = lines_of(read_runs([write_run(tmp_path / "a", **components)]))
+    assert line.paper is not None

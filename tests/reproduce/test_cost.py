@@ -52,6 +52,12 @@ def test_a_real_trial_times_every_stage_and_is_kept(tmp_path: Path, monkeypatch:
     assert again.seconds == found.seconds
 
 
+def test_a_trial_cannot_diverge(tmp_path: Path) -> None:
+    values = tiny_plan(tmp_path, "ablation", "sc-sdc-cyc").chosen[0].values
+    values = {**values, "imagination": {**values["imagination"], "generator_lr": 1e30}}
+    assert cost.try_out(values).paces["base imagine"].step > 0
+
+
 def test_what_makes_a_step_slower_is_timed_by_itself(tmp_path: Path) -> None:
     kinds = {job.name.partition(",")[0]: cost.kind_of(job.values) for job in tiny_plan(tmp_path, "parts").chosen}
     assert kinds["replay"] == kinds["replay+blend"] != kinds["replay+rotations"]
