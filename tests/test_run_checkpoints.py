@@ -78,7 +78,7 @@ def test_the_next_one_replaces_it_and_nothing_unnamed_stays(folder: Path) -> Non
     assert len(list(folder.iterdir())) == 4
 
 
-def test_a_component_that_did_not_change_is_not_written_again(folder: Path) -> None:
+def test_the_file_of_a_component_that_did_not_change_stays(folder: Path) -> None:
     before = {p.name: p.stat().st_ino for p in folder.iterdir()}
     changed = components(1.0) | {"tensors": {"t": torch.ones(1)}}
     save_checkpoint(folder, {"epoch": 2}, changed)

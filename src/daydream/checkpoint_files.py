@@ -5,6 +5,8 @@
 
 import contextlib
 import hashlib
+import os
+import re
 from collections import deque
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +15,7 @@ from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from daydream import atomic
@@ -46,9 +48,9 @@ def save_checkpoint(
         for path in folder.iterdir():
             if path.name != "latest.json" and path.name not in files.values():
                 path.unlink(missing_ok=True)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise UserError(
-            f"the checkpoint could not be written to {folder}: {error.strerror or error}; the previous one is intact: "
+            f"the checkpoint could not be written to {folder}: {_reason(error)}; the previous one is intact: "
             f"free some space and `daydream resume {folder.parent}`"
         ) from error
 
@@ -109,13 +111,29 @@ class CheckpointWriter:
 
 
 def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
-    content = save({key: value.detach().contiguous().cpu() for key, value in tensors.items()})
-    digest = hashlib.blake2b(content, digest_size=DIGEST).hexdigest()
-    path = folder / f"{name}-{digest}.safetensors"
-    if not path.exists():
-        with atomic.replacing(path) as part:
-            part.write_bytes(content)
+    """Write a component and return its file's name; the tensors go to the disk from where they lie, without a copy."""
+    written = folder / f"{name}.safetensors"  # until its content is known; if that is never, nothing names it
+    with atomic.replacing(written) as part:
+        save_file({key: value.detach().contiguous().cpu() for key, value in tensors.items()}, part)
+    path = folder / f"{name}-{_digest(written)}.safetensors"
+    if path.exists():
+        written.unlink()
+    else:
+        os.replace(written, path)
     return path.name
+
+
+def _reason(error: OSError | SafetensorError) -> str:
+    """Say why a file could not be written, in the system's words alone."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    told = re.search(r"I/O error: (.*) \(os error", str(error))
+    return told[1] if told else str(error)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST)).hexdigest()
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
@@ -128,9 +146,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, T
 
 def _read_component(path: Path) -> dict[str, Tensor]:
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST)).hexdigest()
-        if not path.stem.endswith(digest):
+        if not path.stem.endswith(_digest(path)):
             raise UserError(
                 f"{path} is damaged: its content does not match its name; the run cannot be continued from it"
             )
