@@ -8,12 +8,12 @@ import torch
 from PIL import Image
 from tiny_runs import TINY_DATA, TINY_RECIPE, TINY_RUN, Watch, tiny_experiment, without_times
 
-from daydream.config import config_from_json, make_config
+from daydream.config import check_unchanged, completed, config_from_json, make_config
 from daydream.data import shapes
 from daydream.data.images import Resident
 from daydream.engine import Interrupted
 from daydream.errors import UserError
-from daydream.experiment import Experiment
+from daydream.experiment import Experiment, default_order
 from daydream.runs import RunFolder
 
 
@@ -192,3 +192,18 @@ def test_images_decoded_ahead_give_what_resident_ones_give(
         experiment.start(tmp_path / name, Watch())
         found.append(without_times(RunFolder(tmp_path / name).metrics()))
     assert found[0] == found[1]
+
+
+def test_a_run_from_before_a_setting_of_its_data_goes_on(tmp_path: Path) -> None:
+    """CIFAR had nothing to set before a part of its classes could be labelled."""
+    stored = make_config({"data": "cifar100", "root": str(tmp_path), "method": "replay"}, {}, {}).to_json()
+    before = {**stored, "data": {}}
+    assert completed(before)["data"] == {"labelled": ""}
+    check_unchanged(completed(before), stored, "a run")
+    with pytest.raises(UserError, match=r"data\.labelled"):
+        check_unchanged(completed(before), {**stored, "data": {"labelled": "0:30"}}, "a run")
+
+
+def test_a_part_of_the_classes_comes_as_it_is_ordered() -> None:
+    assert default_order("cifar100", 100) == "icarl"
+    assert default_order("cifar100", 30) == default_order("shapes", 100) == "natural"

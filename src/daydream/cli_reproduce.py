@@ -154,7 +154,7 @@ def reproduce(
         cost = show_plan(plan, screen, quiet and not dry_run, switch, jobs)
     if dry_run:
         return
-    if plan.pending and not yes and choices.scale.comparable:
+    if plan.pending and not yes and scale is not ScaleName.smoke:
         ask(len(plan.pending))
     at_once, teller = min(jobs, len(plan.pending)), Teller(cost, screen, quiet)
     with stoppable() as switch, ExitStack() as held:

@@ -196,7 +196,11 @@ class Experiment:
         state = self.fresh_state()
         given = base.read(self, Path(self.config.run.base_from)) if self.config.run.base_from else None
         device = self.hardware.describe() + (f", {self.team.size} processes" if self.team.size > 1 else "")
-        facts = {"environment": environment(), "device": device}
+        facts = {
+            "environment": environment(),
+            "device": device,
+            "pile_images": None if self.pile is None else len(self.pile),
+        }
         run = RunFolder.create(folder, {**self.identity(), **facts}) if self.team.leads else RunFolder(folder, False)
         with run.locked():
             return (yield from Session(self, run, progress, state, Cursor(), given=given).go())

@@ -70,8 +70,11 @@ def test_a_grid_beside_the_paper(tmp_path: Path) -> None:
     text = shown(found)
     for part in ("66.50 ± 0.71", "+0.03", "56.29†", "failed: ucir-5-2000, order natural: it diverged", "20 exemplars"):
         assert part in text
+    assert cells["podnet-5-2000"]["difference"] is None  # ours keeps so many in all, the paper's so many of a class
+    assert "Icarl, BiC" in text
+    assert "means over three class orders" in text
     page = markdown_table(found)
-    assert "| imagine-10-2000 | Ours | 10 | 2,000 | NME | 66.50 ± 0.71 | 66.47 | +0.03 | done |" in page
+    assert "| imagine-10-2000 | Ours | 10 | 24 | NME | 66.50 ± 0.71 | 66.47 | +0.03 | done |" in page  # its own memory
 
 
 def test_no_difference_where_runs_do_not_compare(tmp_path: Path) -> None:

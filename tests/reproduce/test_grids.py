@@ -12,9 +12,10 @@ from daydream.reproduce import grids, protocols
 from daydream.settings import changed
 
 FULL, SMOKE = protocols.Choices(root="/data", unlabeled="imagenet32:/pile"), protocols.Choices(scale=protocols.SMOKE)
+SMALL = protocols.Choices(scale=protocols.SMALL, root="/data")
 
 
-@pytest.mark.parametrize("choices", [FULL, SMOKE], ids=["full", "smoke"])
+@pytest.mark.parametrize("choices", [FULL, SMALL, SMOKE], ids=["full", "small", "smoke"])
 @pytest.mark.parametrize("grid", grids.GRIDS)
 def test_every_cell_is_a_valid_run(grid: str, choices: protocols.Choices) -> None:
     cells = grids.build(grid, choices)

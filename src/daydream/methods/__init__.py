@@ -17,7 +17,10 @@ METHODS: dict[str, tuple[str, str]] = {
     ),
     "replay": ("daydream.methods.replay:Replay", "exemplars, feature distillation, proxies: the paper's Baseline"),
     "imagine": ("daydream.methods.replay:Imagine", "replay and imagined counterparts: the paper's method"),
-    "dream": ("daydream.methods.replay:Dream", "imagine, rotations as classes, weights blended: our recipe"),
+    "dream": (
+        "daydream.methods.replay:Dream",
+        "imagine, rotations as classes, blank squares, weights blended: our recipe",
+    ),
     "mixup": ("daydream.methods.replay:Mixup", "replay and pixel mixtures of exemplars and unlabelled images"),
     "icarl": ("daydream.methods.icarl:ICaRL", "sigmoid outputs, binary cross-entropy with the old network's answers"),
     "bic": ("daydream.methods.bic:BiC", "distillation, then two numbers that correct the bias towards new classes"),

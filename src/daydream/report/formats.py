@@ -26,11 +26,13 @@ def as_text(runs: Sequence[Run], form: str) -> str:
 
 
 def paper_text(line: Line) -> str:
-    """Return the paper's value and which accuracy it is, where it says so."""
+    """Return the paper's value, its mark, which accuracy it is and by which memory rule, where it says so."""
     cell = line.paper
     if cell is None or cell.accuracy is None:
         return ""
-    return f"{cell.accuracy:.2f} ({cell.reports.upper() if cell.reports else 'kind not said'})"
+    kind = cell.reports.upper() if cell.reports else "kind not said"
+    rule = ", memory rule not said" if cell.budget == "unstated" else ""
+    return f"{cell.accuracy:.2f}{cell.mark} ({kind}{rule})"
 
 
 def _cells(line: Line, between: str, missing: str) -> list[str]:

@@ -57,9 +57,11 @@ class Line:
 
     @property
     def difference(self) -> float | None:
-        """Return our average less the paper's."""
+        """Return our average less the paper's, where both keep their memory by the same rule."""
         ours, cell = self.value(f"average_{self.reports}"), self.paper
-        return None if ours is None or cell is None or cell.accuracy is None else ours.mean - cell.accuracy
+        if ours is None or cell is None or cell.accuracy is None or cell.budget == "unstated":
+            return None
+        return ours.mean - cell.accuracy
 
     @property
     def protocol(self) -> str:

@@ -90,7 +90,7 @@ def ablation(choices: Choices, tasks: int | None) -> list[Cell]:
 
 
 def piles(choices: Choices, tasks: int | None) -> list[Cell]:
-    """Table 3: which images imagination may use. In miniature the pile's size stands for its number of classes."""
+    """Table 3: which images imagination may use. At other scales shares of their pile stand for ImageNet's classes."""
     printed = {cell.variant: cell.accuracy for cell in paper.cells("piles")}
     kinds: list[tuple[str, str, str, Values]] = [
         ("all", "all classes", "imagenet1k", {}),
@@ -101,9 +101,8 @@ def piles(choices: Choices, tasks: int | None) -> list[Cell]:
         kinds.append((f"classes-{count}", f"{count} of those", f"imagenet-{count}", chosen))
     found = []
     for name, row, variant, pile in kinds:
-        small = not choices.scale.comparable
         share = pile.get("pile_classes", 900 if pile else 1000) / 1000
-        sections = {"data": {"pile_size": round(share * choices.scale.data["pile_size"])}} if small else {"pile": pile}
+        sections = choices.scale.pile_share(share) if choices.scale.pile_share else {"pile": pile}
         run = values(choices, tasks, "imagine", sections=sections)
         found.append(Cell(name=name, row=row, method="imagine", paper=printed.get(variant), values=run))
     return found

@@ -4,7 +4,7 @@ Every run keeps its memory by the rule `total`, as the paper's own do (40 exempl
 numbers the paper quotes for other methods may belong to another rule, which each of its cells names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +36,8 @@ class Scale:
     """Exemplars for each one of the paper's."""
     tasks: Mapping[str, int] = field(default_factory=dict)
     """Tasks that are enough for a grid; all of them where it is not named."""
+    pile_share: Callable[[float], dict[str, Values]] | None = None
+    """Sections of a run that may use a share of the pile, where that is not ImageNet with its 1,000 classes."""
     comparable: bool = True
     """Whether our numbers may stand beside the paper's."""
 
@@ -56,6 +58,7 @@ SMALL = Scale(
     orders=("seed:1", "seed:2", "seed:3"),
     exemplars=0.2,
     tasks={"parts": 6},
+    pile_share=lambda share: {"pile": {"pile_classes": round(share * 70)}},
     comparable=False,
 )
 SMOKE = Scale(
@@ -70,6 +73,7 @@ SMOKE = Scale(
         ("table1", "ablation", "piles", "counterparts", "depth", "tradeoffs", "features", "standin", "dream", "parts"),
         3,
     ),
+    pile_share=lambda share: {"data": {"pile_size": round(share * 1000)}},
     comparable=False,
 )
 SCALES = {scale.name: scale for scale in (FULL, SMALL, SMOKE)}

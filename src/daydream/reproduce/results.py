@@ -61,13 +61,13 @@ def _cell(cell: Cell, plan: Plan, scale: Scale, failures: Mapping[str, Outcome])
     runs = [_run(job, plan.out, failures.get(job.folder)) for job in jobs]
     ours = summarize([job.result for job in jobs if job.result is not None])
     whole = ours is not None and not any(job.values["run"]["tasks"] for job in jobs)
-    comparable = scale.comparable and whole and cell.paper is not None
+    comparable = scale.comparable and whole and cell.budget in ("total", "none")
     return {
         "name": cell.name,
         "row": cell.row,
         "method": cell.method,
         "steps": cell.steps,
-        "memory": cell.memory,
+        "memory": jobs[0].values["run"]["memory"] if jobs and cell.memory else cell.memory,
         "accuracy": ours and ours.accuracy,
         "mean": ours and round(ours.mean, 4),
         "deviation": None if ours is None or ours.deviation is None else round(ours.deviation, 4),
@@ -223,17 +223,42 @@ def _remarks(found: Mapping[str, Any]) -> list[str]:
         lines.append(
             "a difference is to the row with the method's name alone, over the class orders both were run with"
         )
-    others = sorted({cell["row"] for cell in found["cells"] if cell["paper_budget"] == "per_class"})
-    if others:
-        lines.append(f"the paper's numbers of {', '.join(others)} belong to runs with 20 exemplars per class")
-    marks = {cell["paper_mark"] for cell in found["cells"]}
-    if "†" in marks:
-        lines.append("† re-run by the paper's authors with public code; ‡ their method with MixUp for its generators")
+    lines += _of_the_paper(found)
     for cell in found["cells"]:
         for run in cell["runs"]:
             if "error" in run:
                 lines.append(f"failed: {cell['name']}, order {run['order']}: {' '.join(run['error'].split())}")
     return lines
+
+
+RULES = {
+    "per_class": "{rows}: the paper's numbers belong to runs with 20 exemplars per class, so no difference is given",
+    "unstated": "{rows}: the memory rule behind the paper's numbers is not stated, so no difference is given",
+}
+MARKS = {"†": "re-run by the paper's authors with public code", "‡": "their method with MixUp for its generators"}
+
+
+def _of_the_paper(found: Mapping[str, Any]) -> list[str]:
+    """Return what must be known of the paper's numbers in a grid, where it has any."""
+    printed = [cell for cell in found["cells"] if cell["paper"] is not None]
+    if not printed:
+        return []
+    lines = ["the paper's numbers are means over three class orders"]
+    if any(cell["method"] in ("imagine", "mixup", "dream") for cell in printed):
+        lines.append(
+            "the paper's pile is ImageNet, 1.28 million images of 1,000 classes; ours is what --unlabeled names"
+        )
+    for budget, words in RULES.items():
+        rows = dict.fromkeys(_named(cell, printed) for cell in printed if cell["paper_budget"] == budget)
+        lines += [words.format(rows=", ".join(rows))] if rows else []
+    marks = {cell["paper_mark"] for cell in printed}
+    return lines + [f"{mark} {words}" for mark, words in MARKS.items() if mark in marks]
+
+
+def _named(cell: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+    """Name a cell's row, with its memory where the row has numbers of several memory rules."""
+    rules = {other["paper_budget"] for other in others if other["row"] == cell["row"]}
+    return cell["row"] if len(rules) == 1 else f"{cell['row']} with {cell['memory']:,}"
 
 
 def clock(seconds: float) -> str:
