@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from tiny_runs import Watch, tiny_experiment
 
+from daydream import cli
 from daydream.cli import main
+from daydream.engine.hardware import Hardware
 
 TINY = [
     "--classes=6", "--train-per-class=12", "--test-per-class=6", "--image-size=16", "--backbone=resnet10", "--base=2",
@@ -138,6 +140,17 @@ def test_run_prints_progress_and_a_table(capsys: pytest.CaptureFixture[str], tmp
     assert "memory 12 in total" in out
     assert "NME: average" in out
     assert f"run: {tmp_path / 'run'}" in out
+
+
+@pytest.mark.parametrize("long", [True, False])
+def test_a_long_run_on_a_cpu_is_told_a_faster_way(
+    long: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hardware, "could_be_faster", True)
+    monkeypatch.setattr(cli, "LONG", 1 if long else 1_000_000)
+    code, _, err = call(capsys, "run", *TINY, "--dry-run")
+    assert code == 0
+    assert ("--precision bf16 --compile" in err) == long
 
 
 def test_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from daydream.cli_models import Json, Quiet, console
 from daydream.errors import UserError
 
 log = logging.getLogger("daydream")
+LONG = 20_000
+"""Steps of a run that earn back the minute that compilation takes on a CPU, many times over."""
 
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
 
@@ -158,6 +160,8 @@ def run(
         return
     with team().in_turn():
         experiment = Experiment(config)
+    if experiment.hardware.could_be_faster and experiment.num_steps >= LONG:
+        log.info("a long run for a CPU: --precision bf16 --compile takes about two thirds of the time on this one")
     if dry_run:
         from daydream.progress import headline
 

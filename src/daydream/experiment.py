@@ -165,6 +165,11 @@ class Experiment:
             for task in tasks
         ]
 
+    @property
+    def num_steps(self) -> int:
+        """Return the training steps of all tasks."""
+        return sum(stage.epochs * stage.steps for row in self.plan() for stage in row.stages)
+
     def parameters(self) -> tuple[int, int]:
         """Return the parameters at inference once every class is known: of the backbone, and of the head."""
         net = self.method.new_network(self.stream.task(len(self.stream) - 1))

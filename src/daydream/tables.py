@@ -33,10 +33,9 @@ def plan_table(experiment: "Experiment") -> RenderableType:
                 [str(stage.epochs), f"{stage.steps:,}", f"{stage.epochs * stage.steps:,}"] if stage.epochs else [""] * 3
             )
             table.add_row(*cells, stage.name, *count)
-    steps = sum(stage.epochs * stage.steps for row in experiment.plan() for stage in row.stages)
     body, head = experiment.parameters()
     report = f"reports {experiment.method.reports.upper()} accuracy (CNN and NME are both measured)"
-    closing = f"{steps:,} steps; {body:,} parameters at inference and {head:,} in the head; {report}"
+    closing = f"{experiment.num_steps:,} steps; {body:,} parameters at inference and {head:,} in the head; {report}"
     return Group(table, Text(f"{closing}; {experiment.hardware.describe()}"))
 
 

@@ -66,6 +66,13 @@ class Hardware:
         kernels = gpu and compile and precision == "bf16" and has_triton()
         return cls(chosen, precision, compile, capture, kernels)  # type: ignore[arg-type]
 
+    @property
+    def could_be_faster(self) -> bool:
+        """Say whether half the bits and compilation would make long trainings faster here: on a CPU that has bf16."""
+        plain = self.device.type == "cpu" and self.precision == "fp32" and not self.compile
+        asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # an older torch may not know the answer
+        return plain and any(getattr(torch.cpu, name, bool)() for name in asked)
+
     def set_up(self) -> None:
         """Set torch's global switches for this hardware."""
         tf32 = self.precision != "fp32"
