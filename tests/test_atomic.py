@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from daydream import atomic
+from daydream.errors import UserError
 
 
 def names(folder: Path) -> list[str]:
@@ -64,3 +65,11 @@ def test_the_content_is_on_disk_before_the_name(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "replace", lambda a, b: (done.append("replace"), rename(a, b)))
     atomic.write_text(tmp_path / "a", "x")
     assert done == ["fsync", "replace"]
+
+
+def test_a_lock_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match=r"nowhere cannot be written to: No such file"),
+        atomic.locked(tmp_path / "nowhere" / ".lock", "held"),
+    ):
+        pass

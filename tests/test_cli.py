@@ -1,6 +1,10 @@
 """The command line: what it prints, and one clear line for every mistake."""
 
 import json
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,8 @@ from tiny_runs import Watch, tiny_experiment
 from daydream import cli
 from daydream.cli import main
 from daydream.engine.hardware import Hardware
+from daydream.runs import RunFolder
+from daydream.tables import command_of
 
 TINY = [
     "--classes=6", "--train-per-class=12", "--test-per-class=6", "--image-size=16", "--backbone=resnet10", "--base=2",
@@ -182,11 +188,6 @@ def test_list_and_show(capsys: pytest.CaptureFixture[str], finished: Path) -> No
 def test_the_command_that_show_prints_gives_the_same_config(
     capsys: pytest.CaptureFixture[str], finished: Path, tmp_path: Path
 ) -> None:
-    import shlex
-
-    from daydream.runs import RunFolder
-    from daydream.tables import command_of
-
     words = shlex.split(command_of(RunFolder(finished).config))[1:]
     code, _, err = call(capsys, *words, "--out", str(tmp_path / "run"), "--quiet")
     assert code == 0, err
@@ -216,3 +217,81 @@ def test_remarks_reach_the_user_unless_quiet(capsys: pytest.CaptureFixture[str],
     (tmp_path / "torn.png").write_bytes(b"torn")
     assert "note: skipped" in call(capsys, *words, "--quiet")[2]
     assert "cached" not in call(capsys, *words, "--quiet")[2]
+
+
+def test_what_one_damaged_run_says_hides_no_other(
+    capsys: pytest.CaptureFixture[str], finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "good")
+    shutil.copytree(finished, tmp_path / "[bad]")
+    (tmp_path / "[bad]" / "result.json").write_text("[1]")
+    code, out, err = call(capsys, "list", str(tmp_path))
+    assert code == 0
+    assert "good" in out
+    assert "[bad]" not in out
+    assert "[bad] is left out" in err
+    assert call(capsys, "show", str(tmp_path / "[bad]"))[0] == 2
+
+
+def test_brackets_in_a_path_are_no_markup(capsys: pytest.CaptureFixture[str], finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "[b] x [" / "run")
+    code, out, _ = call(capsys, "list", str(tmp_path))
+    assert code == 0
+    assert "[b] x [" in out.replace("\n", "")
+
+
+def test_the_command_of_a_run_is_one_line(
+    capsys: pytest.CaptureFixture[str], finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = call(capsys, "show", str(finished))
+    assert out.splitlines()[-1] == command_of(RunFolder(finished).config)
+
+
+def test_showing_a_run_runs_no_code_that_it_names(
+    capsys: pytest.CaptureFixture[str], finished: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    config = json.loads((run / "config.json").read_text())
+    config["run"]["method"] = f"{run / 'own.py'}:Replay"
+    (run / "config.json").write_text(json.dumps(config))
+    for words in (["show", str(run)], ["list", str(tmp_path)], ["report", str(run), "-o", str(tmp_path / "page.html")]):
+        code, out, err = call(capsys, *words)
+        assert code == 0, err
+    _, out, _ = call(capsys, "show", str(run))
+    assert f"--method {run / 'own.py'}:Replay" in out
+    assert "--batch-size 8" in out
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("file", ["checkpoint/latest.json", "base/latest.json"])
+def test_a_damaged_checkpoint_is_one_line(
+    capsys: pytest.CaptureFixture[str], finished: Path, tmp_path: Path, file: str
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "result.json").unlink()
+    (run / file).write_text("{}")
+    words = ["resume", str(run)] if "checkpoint" in file else ["run", *TINY, "--base-from", str(run), "--dry-run"]
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert f"{file} is damaged: it does not say 'files'" in err
+
+
+def test_a_plan_looks_at_the_base_task_it_is_to_start_from(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = call(capsys, "run", *TINY, "--base-from", str(tmp_path / "nowhere"), "--dry-run")
+    assert code == 2
+    assert "is not a run" in err
+
+
+def test_what_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = call(capsys, "show", str(tmp_path / ("x" * 300)))
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+def test_a_reader_that_has_had_enough(finished: Path) -> None:
+    words = f"{shlex.quote(sys.executable)} -m daydream show {shlex.quote(str(finished))} | true"
+    done = subprocess.run(words, shell=True, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr

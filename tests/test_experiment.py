@@ -125,7 +125,7 @@ def test_resuming_with_another_method_file(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         Experiment(config).start(tmp_path / "run", Watch(stop_at=5))
     own.write_text(source + "\n# changed\n")
-    with pytest.raises(UserError, match="method_source"):
+    with pytest.raises(UserError, match="the contents of its method's file changed"):
         Experiment(config).resume(RunFolder(tmp_path / "run"), Watch())
 
 
@@ -207,3 +207,11 @@ def test_a_run_from_before_a_setting_of_its_data_goes_on(tmp_path: Path) -> None
 def test_a_part_of_the_classes_comes_as_it_is_ordered() -> None:
     assert default_order("cifar100", 100) == "icarl"
     assert default_order("cifar100", 30) == default_order("shapes", 100) == "natural"
+
+
+def test_paths_of_data_are_valid_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tests").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run = {"data": "folder", "root": "photos"}
+    assert make_config(run, {"test_folder": "tests"}, {}).data.test_folder == str(tmp_path / "tests")
+    assert make_config(run, {"test_folder": "in-root"}, {}).data.test_folder == "in-root"

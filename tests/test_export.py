@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from tiny_runs import Watch, tiny_experiment
 
 from daydream.cli import main
+from daydream.cli_models import check_targets
 from daydream.errors import UserError
 from daydream.export import load_exported
 from daydream.inference import over_images
@@ -59,3 +60,15 @@ def test_bad_input(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for path in (tmp_path / "torn.safetensors", next((run / "checkpoint").glob("net.net-*"))):
         with pytest.raises(UserError, match=path.name):
             load_exported(path)
+
+
+def test_nothing_is_written_over_what_is_exported(tmp_path: Path) -> None:
+    model = tmp_path / "m.daydream"
+    model.write_bytes(b"all it knows")
+    (tmp_path / "link").symlink_to(model)
+    for target in (model, tmp_path / "link"):
+        with pytest.raises(UserError, match="is the model itself, which would be lost"):
+            check_targets(model, [target])
+    with pytest.raises(UserError, match="cannot be both ONNX and safetensors"):
+        check_targets(model, [tmp_path / "x", tmp_path / "." / "x"])
+    check_targets(model, [tmp_path / "x", tmp_path / "y"])

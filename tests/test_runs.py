@@ -9,7 +9,7 @@ import pytest
 
 from daydream import runs
 from daydream.errors import UserError
-from daydream.runs import RunFolder, find_runs
+from daydream.runs import RESULT, RunFolder, find_runs, resume_command
 
 CONFIG = {"format": 1, "run": {"seed": 3}}
 
@@ -68,8 +68,9 @@ def test_a_config_that_is_not_json_is_named(run: RunFolder) -> None:
 
 
 def test_results_are_written_and_read(run: RunFolder) -> None:
-    run.write_result({"average": 60.5})
-    assert run.result == {"average": 60.5}
+    found = dict.fromkeys(RESULT, 60.5)
+    run.write_result(found)
+    assert run.result == found
 
 
 def test_runs_are_found_oldest_first(tmp_path: Path) -> None:
@@ -82,6 +83,8 @@ def test_runs_are_found_oldest_first(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"is not a run: its config\.json is not one that daydream wrote"):
             RunFolder.open(tmp_path / name)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "config.json").write_text("// a comment")
     assert [r.path.relative_to(tmp_path).as_posix() for r in find_runs(tmp_path)] == ["c", "b/deep", "a"]
 
 
@@ -96,24 +99,24 @@ def test_metrics_are_rows(run: RunFolder) -> None:
 
 
 def test_a_torn_last_row_is_left_out(run: RunFolder) -> None:
-    run.append({"a": 1})
+    run.append({"kind": "epoch", "a": 1})
     with (run.path / "metrics.jsonl").open("a") as file:
-        file.write('{"a": 2')
-    assert run.metrics() == [{"a": 1}]
+        file.write('{"kind": "epoch", "a": 2')
+    assert run.metrics() == [{"kind": "epoch", "a": 1}]
 
 
 def test_rows_after_a_checkpoint_are_forgotten(run: RunFolder) -> None:
     for i in range(3):
-        run.append({"a": i})
+        run.append({"kind": "epoch", "a": i})
     size = run.metrics_size
     for i in range(3, 5):
-        run.append({"a": i})
+        run.append({"kind": "epoch", "a": i})
     with (run.path / "metrics.jsonl").open("a") as file:
-        file.write('{"a": 5')
+        file.write('{"kind": "epoch", "a": 5')
     run.forget_metrics_after(size)
     assert run.metrics_size == size
-    assert run.metrics() == [{"a": 0}, {"a": 1}, {"a": 2}]
-    run.append({"a": 30})
+    assert run.metrics() == [{"kind": "epoch", "a": 0}, {"kind": "epoch", "a": 1}, {"kind": "epoch", "a": 2}]
+    run.append({"kind": "epoch", "a": 30})
     assert [row["a"] for row in run.metrics()] == [0, 1, 2, 30]
     run.forget_metrics_after(10**6)
     assert len(run.metrics()) == 4
@@ -124,6 +127,59 @@ def test_rows_after_a_checkpoint_are_forgotten(run: RunFolder) -> None:
 def test_without_metrics_there_is_nothing_to_forget(run: RunFolder) -> None:
     run.forget_metrics_after(0)
     assert run.metrics() == []
+
+
+def test_a_file_that_lost_its_end_is_made_whole_with_the_tasks_a_checkpoint_knows(
+    run: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks = [{"task": i, "classes": 2 * i} for i in range(3)]
+    for task in tasks:
+        run.append({"kind": "epoch", "a": task["task"]})
+        run.append({"kind": "task", **task})
+    size, path = run.metrics_size, run.path / "metrics.jsonl"
+    first = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(first[:2]) + first[2][:9])
+    with caplog.at_level("WARNING", "daydream"):
+        run.forget_metrics_after(size, tasks)
+    assert "had lost its end" in caplog.text
+    assert [row.get("task", row.get("a")) for row in run.metrics()] == [0, 0, 1, 2]
+    run.append({"kind": "epoch", "a": 9})
+    assert run.metrics()[-1]["a"] == 9
+    path.unlink()
+    run.forget_metrics_after(size, tasks)
+    assert [row["task"] for row in run.metrics()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("line", [b"{}\n", b"[1]\n", b"\xff\xfe\n", b"{torn\n"])
+def test_a_damaged_row_is_named(run: RunFolder, line: bytes) -> None:
+    run.append({"kind": "epoch"})
+    with (run.path / "metrics.jsonl").open("ab") as file:
+        file.write(line)
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged: line 2"):
+        run.metrics()
+
+
+def test_a_disk_that_is_full_is_one_line(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(UserError, match=r"metrics\.jsonl cannot be written: No space left.*daydream resume"):
+        run.append({"kind": "epoch"})
+    monkeypatch.setattr(runs.atomic, "write_json", full)
+    with pytest.raises(UserError, match=r"result\.json cannot be written: No space left.*daydream resume"):
+        run.write_result({})
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "{}", '{"reports": "nme"}'])
+def test_a_damaged_result_is_named(run: RunFolder, text: str) -> None:
+    (run.path / "result.json").write_text(text)
+    with pytest.raises(UserError, match=r"result\.json is damaged: it does not say"):
+        _ = run.result
+
+
+def test_a_command_can_be_copied() -> None:
+    assert resume_command(Path("a b/c")) == "daydream resume 'a b/c'"
 
 
 # --- the lock --------------------------------------------------------------------------------------------------------

@@ -45,7 +45,11 @@ def locked(path: Path, complaint: str) -> Iterator[None]:
     except ImportError:  # no advisory locks on this system
         yield
         return
-    with path.open("w") as file:
+    try:
+        opened = path.open("w")
+    except OSError as error:
+        raise UserError(f"{path.parent} cannot be written to: {error.strerror}") from error
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -50,7 +50,7 @@ def write(experiment: "Experiment", run: Path, stage: Stage, state: State) -> No
 def read(experiment: "Experiment", path: Path) -> Base:
     """Read a run's base task, or say what does not match."""
     RunFolder.open(path)
-    found = load_checkpoint(path / "base")
+    found = load_checkpoint(path / "base", ("conditions", "settings", "state"))
     if found is None:
         raise UserError(f"--base-from {path}: that run has not finished its base task, or its method does not share it")
     wanted = [stage.shared_as for stage in experiment.stages(experiment.stream.task(0)) if stage.shared_as]

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from daydream import atomic
 from daydream.errors import UserError
-from daydream.runs import read_json
+from daydream.runs import read_json, resume_command
 
 Components = Mapping[str, Mapping[str, Tensor]]
 DIGEST = 10  # bytes
@@ -51,7 +51,7 @@ def save_checkpoint(
     except (OSError, SafetensorError) as error:
         raise UserError(
             f"the checkpoint could not be written to {folder}: {_reason(error)}; the previous one is intact: "
-            f"free some space and `daydream resume {folder.parent}`"
+            f"free some space and `{resume_command(folder.parent)}`"
         ) from error
 
 
@@ -136,11 +136,13 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST)).hexdigest()
 
 
-def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
-    """Return a checkpoint's info and components, or None where there is none yet."""
+def load_checkpoint(
+    folder: Path, keys: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
+    """Return a checkpoint's info, which must hold some keys, and components; None where there is none yet."""
     if not (folder / "latest.json").exists():
         return None
-    info = read_json(folder / "latest.json")
+    info = read_json(folder / "latest.json", ["files", *keys])
     return info, {name: _read_component(folder / file) for name, file in info["files"].items()}
 
 

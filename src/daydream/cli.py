@@ -31,8 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with with_others(words):
             code = build(words)(args=words, prog_name="daydream", standalone_mode=False)
+        sys.stdout.flush()
     except UserError as error:
         code = fail(str(error))
+    except BrokenPipeError:  # whoever read what is printed has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    except OSError as error:  # of the system: a full disk, a name too long, a folder that may not be read
+        code = fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except (typer.Abort, KeyboardInterrupt):
         sys.stderr.write("stopped\n")
         code = 130
@@ -163,8 +169,11 @@ def run(
     if experiment.hardware.could_be_faster and experiment.num_steps >= LONG:
         log.info("a long run for a CPU: --precision bf16 --compile takes about two thirds of the time on this one")
     if dry_run:
+        from daydream import base
         from daydream.progress import headline
 
+        if config.run.base_from:
+            base.read(experiment, Path(config.run.base_from))
         console().print(headline(experiment), plan_table(experiment), sep="\n", highlight=False)
         return
     chosen = experiment.config.run
@@ -185,8 +194,8 @@ def train(start: Any, folder: Path, quiet: bool, as_json: bool) -> dict[str, Any
     from daydream.engine.distributed import team
     from daydream.progress import make_progress, stop_switch
     from daydream.report import write_own_page
-    from daydream.runs import RunFolder
-    from daydream.tables import run_table
+    from daydream.runs import RunFolder, resume_command
+    from daydream.tables import print_run
 
     screen = console()
     with stop_switch() as switch:
@@ -195,7 +204,7 @@ def train(start: Any, folder: Path, quiet: bool, as_json: bool) -> dict[str, Any
             result: dict[str, Any] = start(progress)
         except Interrupted as stop:
             progress.close()
-            sys.stderr.write(f"stopped; go on with: daydream resume {folder}\n")
+            sys.stderr.write(f"stopped; go on with: {resume_command(folder)}\n")
             raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
         finally:
             progress.close()
@@ -206,7 +215,7 @@ def train(start: Any, folder: Path, quiet: bool, as_json: bool) -> dict[str, Any
         sys.stdout.write(json.dumps(result) + "\n")
     elif not quiet:
         lines = [f"run: {folder}", *([f"report: {page}"] if page else [])]
-        screen.print(run_table(RunFolder(folder)), *lines, sep="\n", highlight=False)
+        print_run(screen, RunFolder(folder), *lines)
     return result
 
 
@@ -230,13 +239,13 @@ def list_runs(
 ) -> None:
     """List the runs in a folder."""
     from daydream.runs import find_runs
-    from daydream.tables import list_table, summary_of
+    from daydream.tables import list_table, summary_or_none
 
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; give the folder your runs are in")
-    runs = find_runs(folder)
+    runs = [(run, row) for run in find_runs(folder) if (row := summary_or_none(run))]
     if as_json:
-        sys.stdout.write(json.dumps([summary_of(run) for run in runs]) + "\n")
+        sys.stdout.write(json.dumps([row for _, row in runs]) + "\n")
     else:
         console().print(list_table(runs) if runs else f"no run in {folder}", highlight=False)
 
@@ -244,13 +253,13 @@ def list_runs(
 def show(run: RunPath, as_json: Json = False) -> None:
     """Show a run: its settings, accuracy after each task, averages, and the command that repeats it."""
     from daydream.runs import RunFolder
-    from daydream.tables import run_table, summary_of
+    from daydream.tables import print_run, summary_of
 
     folder = RunFolder.open(run)
     if as_json:
         sys.stdout.write(json.dumps(folder.result or summary_of(folder)) + "\n")
     else:
-        console().print(run_table(folder), highlight=False)
+        print_run(console(), folder)
 
 
 def look(

@@ -41,7 +41,8 @@ NAMED = 10
 def console(stderr: bool = False) -> Console:
     """Return a console as wide as the terminal, or wide enough for our tables where there is none."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() or "COLUMNS" in os.environ else 160)
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 160
+    return Console(stderr=stderr, width=width, markup=False)  # a path may have brackets in it
 
 
 def register(app: typer.Typer) -> None:
@@ -183,6 +184,8 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """Print the most likely classes of images, with probabilities."""
+    if as_json and as_csv:
+        raise UserError("--json and --csv: give one of the two")
     learner = loaded(model, device)
     threshold = None if reject is None else learner.rejection(reject)
     paths, probabilities = judged(learner, files)
@@ -287,7 +290,17 @@ def export(
         classifier = loaded(path, "cpu").classifier
     if not (onnx or safetensors):
         raise UserError(f"say what {path} is to be written as: --onnx FILE or --safetensors FILE")
+    check_targets(path, [target for target in (onnx, safetensors) if target is not None])
     for target, write in ((onnx, classifier.write_onnx), (safetensors, classifier.write_safetensors)):
         if target is not None:
             write(target)
             sys.stdout.write(f"{target}: {parameter_count(classifier.network):,} parameters, head included\n")
+
+
+def check_targets(source: Path, targets: Sequence[Path]) -> None:
+    """Refuse to write over what is exported, or one file over the other."""
+    for target in targets:
+        if target.exists() and target.samefile(source):
+            raise UserError(f"{target} is the model itself, which would be lost: name another file")
+    if len({target.resolve() for target in targets}) < len(targets):
+        raise UserError(f"{targets[0]} cannot be both ONNX and safetensors: name two files")

@@ -124,6 +124,7 @@ def reproduce(
     )
     require(jobs >= 1, f"--jobs {jobs} must be at least 1: the runs at once on this machine")
     require(jobs == 1 or engine is EngineName.process, "--jobs is for this machine; with --engine ray use --gpu-share")
+    require(gpu_share == 1 or engine is EngineName.ray, "--gpu-share is for --engine ray; here use --jobs")
     require(gpu_share > 0, f"--gpu-share {gpu_share} must be above 0, e.g. 0.25 for four runs on a GPU")
     if engine is EngineName.ray:
         ray_engine.require_installed()
@@ -154,7 +155,7 @@ def reproduce(
         cost = show_plan(plan, screen, quiet and not dry_run, switch, jobs)
     if dry_run:
         return
-    if plan.pending and not yes and scale is not ScaleName.smoke:
+    if plan.pending and not yes and not choices.scale.quick:
         ask(len(plan.pending))
     at_once, teller = min(jobs, len(plan.pending)), Teller(cost, screen, quiet)
     with stoppable() as switch, ExitStack() as held:

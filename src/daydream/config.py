@@ -135,7 +135,7 @@ def make_config(
         base_from=_absolute(settings.base_from),
         order=_absolute(settings.order) if Path(settings.order).is_file() else settings.order,
     )
-    data_settings: Any = from_dict(source(settings.data).Settings, data)
+    data_settings: Any = from_dict(source(settings.data).Settings, _absolute_files(data))
     kind = load_method(settings.method)
     if not kind.replays and (imagination or pile):
         raise UserError(f"method '{settings.method}' replays no exemplars, so there is nothing to imagine")
@@ -222,6 +222,12 @@ def _absolute(path: str) -> str:
     return str(Path(path).expanduser().resolve()) if path else ""
 
 
+def _absolute_files(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Make the paths among a data set's settings valid from any folder, where they name something from this one."""
+    named = {key: str(data[key]) for key in ("test_folder", "subset") if data.get(key)}
+    return {**data, **{key: _absolute(path) for key, path in named.items() if Path(path).expanduser().exists()}}
+
+
 def _absolute_pile(pile: Mapping[str, Any]) -> Mapping[str, Any]:
     name, colon, folder = str(pile.get("unlabeled", "")).partition(":")
     return {**pile, "unlabeled": f"{name}:{_absolute(folder)}"} if colon else pile
@@ -239,9 +245,20 @@ def environment() -> dict[str, str]:
     }
 
 
+OUTSIDE = {
+    "fingerprint": "the images or their classes",
+    "pile_fingerprint": "the unlabelled images",
+    "method_source": "the contents of its method's file",
+}
+"""What a run depends on that no setting of it says, in words."""
+
+
 def check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:
     """Raise the user's mistake if settings differ, naming them."""
     names = changed(before, now)
+    for name in names:
+        if name in OUTSIDE:
+            raise UserError(f"{where}: {OUTSIDE[name]} changed since its checkpoint: restore them, or start a new run")
     if names:
         raise UserError(
             f"{where}: the settings changed since its checkpoint ({', '.join(names)}); a run goes on with the settings "

@@ -212,7 +212,7 @@ class Experiment:
 
     def restore(self, run: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], State] | None:
         """Return a run's last checkpoint, info and components, and the state it holds; None where there is none yet."""
-        found = load_checkpoint(run.path / "checkpoint")
+        found = load_checkpoint(run.path / "checkpoint", ("identity", "state", "cursor", "partial", "metrics_size"))
         if found is None:
             return None
         info, components = found
@@ -226,9 +226,9 @@ class Experiment:
     def resuming(self, run: RunFolder, progress: Progress) -> Course:
         """Go on from a run's last checkpoint, handing out what is to be trained."""
         run = replace(run, writes=self.team.leads)
+        if run.result is not None:
+            return run.result
         with run.locked():
-            if run.result is not None:
-                return run.result
             found = self.restore(run)
             self.team.meet()  # all have read the checkpoint before the first writes another
             if found is None:
@@ -237,7 +237,7 @@ class Experiment:
                 given = base.read(self, Path(base_from)) if base_from else None
                 return (yield from Session(self, run, progress, self.fresh_state(), Cursor(), given=given).go())
             info, components, state = found
-            run.forget_metrics_after(info["metrics_size"])
-            partial = info["partial"] and Partial(**info["partial"], optimizer=components["optimizer"])
             cursor = Cursor(**info["cursor"])
+            run.forget_metrics_after(info["metrics_size"], cursor.rows)
+            partial = info["partial"] and Partial(**info["partial"], optimizer=components["optimizer"])
             return (yield from Session(self, run, progress, state, cursor, partial, resumed=True).go())

@@ -10,6 +10,7 @@ from typing import Any
 from daydream.settings import flag, require, setting
 
 SIZES = (32, 64, 128, 224)
+LARGEST = 2048
 SMALL = 64
 """The largest image side chosen for a CPU."""
 MEMORY = 20
@@ -43,7 +44,8 @@ class ModelSettings:
     seed: int | None = setting(None, "seed of everything random; by default 1")
 
     def __post_init__(self) -> None:
-        require(self.image_size is None or self.image_size >= 8, f"--image-size {self.image_size} must be at least 8")
+        size = self.image_size
+        require(size is None or 8 <= size <= LARGEST, f"--image-size {size} must lie between 8 and {LARGEST}")
         require(self.memory is None or self.memory >= 1, f"--memory {self.memory} must be at least 1")
         width = self.generator_width
         require(width is None or width >= 1, f"--generator-width {width} must be at least 1")

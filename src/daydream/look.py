@@ -18,7 +18,7 @@ from daydream.counterparts import Gathered, measure
 from daydream.errors import UserError, unknown
 from daydream.experiment import Experiment
 from daydream.nets.generators import GeneratorBank
-from daydream.runs import RunFolder
+from daydream.runs import RunFolder, resume_command
 from daydream.stage import State
 from daydream.stream import Stream
 
@@ -80,12 +80,12 @@ def last_state(experiment: Experiment, run: RunFolder) -> tuple[State, str]:
         )
     restored = experiment.restore(run)
     if restored is None:
-        raise UserError(f"{run.path} has no checkpoint yet; go on with it: daydream resume {run.path}")
+        raise UserError(f"{run.path} has no checkpoint yet; go on with it: {resume_command(run.path)}")
     info, _, state = restored
     if "generators" not in state.nets:
         raise UserError(
             f"{run.path} has no generators yet: they are trained at the end of each task but the last; "
-            f"go on with it: daydream resume {run.path}"
+            f"go on with it: {resume_command(run.path)}"
         )
     done, inside = info["cursor"]["task"], info["cursor"]["stage"] or info["partial"]
     where = f"inside task {done + 1}" if inside else f"after task {done}"

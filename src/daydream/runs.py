@@ -5,14 +5,30 @@ Imports no torch: runs are listed in no time. `checkpoint_files.py` writes and r
 
 import contextlib
 import json
+import logging
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from daydream import atomic
 from daydream.errors import UserError
+
+log = logging.getLogger("daydream")
+
+RESULT = (
+    "reports",
+    "average_nme",
+    "average_cnn",
+    "last_nme",
+    "last_cnn",
+    "forgetting_nme",
+    "forgetting_cnn",
+    "seconds",
+)
+"""What every result.json says."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +45,7 @@ class RunFolder:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
                 raise UserError(
-                    f"--out {path} already holds a run: continue it with `daydream resume {path}`, or choose another"
+                    f"--out {path} already holds a run: continue it with `{resume_command(path)}`, or choose another"
                 )
             raise UserError(f"--out {path} exists and is not empty: choose another folder")
         try:
@@ -55,7 +71,13 @@ class RunFolder:
     @property
     def result(self) -> dict[str, Any] | None:
         path = self.path / "result.json"
-        return read_json(path) if path.exists() else None
+        return read_json(path, RESULT) if path.exists() else None
+
+    @property
+    def tasks_done(self) -> int:
+        """Return the tasks that the last checkpoint has behind it."""
+        path = self.path / "checkpoint" / "latest.json"
+        return int(read_json(path, ["cursor"])["cursor"]["task"]) if path.exists() else 0
 
     @property
     def metrics_size(self) -> int:
@@ -64,27 +86,62 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl; a torn last line is left out."""
-        path = self.path / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        path, rows = self.path / "metrics.jsonl", []
+        try:
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            for number, line in enumerate(lines, 1):
+                if line.endswith(b"\n"):
+                    rows.append(json.loads(line))
+                    if not isinstance(rows[-1], dict) or "kind" not in rows[-1]:
+                        raise UserError(f"{path} is damaged: line {number} is no row of a run")
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise UserError(f"{path} is damaged: line {number} is not JSON") from error
+        return rows
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row to metrics.jsonl."""
         if not self.writes:
             return
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        path = self.path / "metrics.jsonl"
+        with self.saying_what_failed(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
-    def forget_metrics_after(self, size: int) -> None:
-        """Drop what was written after a checkpoint: a resumed run writes it again."""
+    def forget_metrics_after(self, size: int, tasks: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Drop what was written after a checkpoint: a resumed run writes it again.
+
+        If the machine lost the end of the file, what is whole of it stays, and the tasks that the checkpoint knows are
+        written again.
+        """
         path = self.path / "metrics.jsonl"
-        if self.writes and self.metrics_size > size:
-            head = path.read_bytes()[:size]
-            with atomic.replacing(path) as part:
-                part.write_bytes(head)
+        if not self.writes or self.metrics_size == size:
+            return
+        kept = path.read_bytes()[:size] if path.exists() else b""
+        kept = kept[: kept.rfind(b"\n") + 1]
+        with self.saying_what_failed(path), atomic.replacing(path) as part:
+            part.write_bytes(kept)
+        if len(kept) < size:
+            log.warning("%s had lost its end: what it says of epochs is not whole", path)
+            there = {row["task"] for row in self.metrics() if row["kind"] == "task"}
+            for row in tasks:
+                if row["task"] not in there:
+                    self.append({"kind": "task", **row})
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        atomic.write_json(self.path / "result.json", result)
+        with self.saying_what_failed(self.path / "result.json"):
+            atomic.write_json(self.path / "result.json", result)
+
+    @contextlib.contextmanager
+    def saying_what_failed(self, path: Path) -> Iterator[None]:
+        """Turn a file that cannot be written into a line that says how to go on."""
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be written: {error.strerror}; the last checkpoint is intact: make room for it and "
+                f"`{resume_command(self.path)}`"
+            ) from error
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep a second process from training in the same folder."""
@@ -94,12 +151,20 @@ class RunFolder:
         return atomic.locked(self.path / ".lock", complaint)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a run; one that is not JSON is named."""
+def resume_command(path: Path) -> str:
+    """Return the command that goes on with a run, as a shell takes it."""
+    return shlex.join(["daydream", "resume", str(path)])
+
+
+def read_json(path: Path, keys: Sequence[str] = ()) -> dict[str, Any]:
+    """Read a JSON file of a run; one that is not JSON, or lacks what it must hold, is named."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read as JSON: {error}") from error
+    missing = [key for key in keys if not isinstance(value, dict) or key not in value]
+    if missing:
+        raise UserError(f"{path} is damaged: it does not say '{missing[0]}'")
     return value
 
 
@@ -111,5 +176,14 @@ def is_run(config: Any) -> bool:
 def find_runs(folder: Path) -> list[RunFolder]:
     """Return the runs in a folder and its sub-folders, oldest first."""
     found = [Path(root) for root, _, files in os.walk(folder) if "config.json" in files]
-    found = [path for path in found if is_run(read_json(path / "config.json"))]
+    found = [path for path in found if _is_readable_run(path)]
     return [RunFolder(path) for path in sorted(found, key=lambda p: (p / "config.json").stat().st_mtime)]
+
+
+def _is_readable_run(path: Path) -> bool:
+    """Say whether a folder is a run's; a file that cannot be read is named, and its neighbours are still found."""
+    try:
+        return is_run(read_json(path / "config.json"))
+    except UserError as error:
+        log.warning("%s is left out: %s", path, error)
+        return False

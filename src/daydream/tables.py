@@ -1,20 +1,24 @@
 """Tables for the terminal: a plan, a run, a list of runs, a comparison."""
 
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from daydream.config import RunSettings
+from daydream.errors import UserError
 from daydream.flags import as_arguments, as_words
-from daydream.runs import RunFolder, read_json
+from daydream.runs import RunFolder, resume_command
 
 if TYPE_CHECKING:
     from daydream.experiment import Experiment
+
+log = logging.getLogger("daydream")
 
 
 def number(value: float | None, places: int = 2) -> str:
@@ -43,8 +47,6 @@ def summary_of(run: RunFolder) -> dict[str, Any]:
     """Return a run's line in a list, as plain values."""
     config, result = run.config, run.result
     settings = config["run"]
-    latest = run.path / "checkpoint" / "latest.json"
-    done = read_json(latest)["cursor"]["task"] if latest.exists() else 0
     found = result or {}
     return {
         "run": str(run.path),
@@ -58,7 +60,7 @@ def summary_of(run: RunFolder) -> dict[str, Any]:
         "backbone": settings["backbone"],
         "seed": settings["seed"],
         "evaluated_on": "validation" if settings["validation"] else "test",
-        "status": "finished" if result else f"{done} tasks done",
+        "status": "finished" if result else f"{run.tasks_done} tasks done",
         **{
             key: found.get(key)
             for key in ("average_nme", "average_cnn", "last_nme", "last_cnn", "forgetting", "seconds")
@@ -99,11 +101,19 @@ def data_name(config: Mapping[str, Any]) -> str:
     return f"{name} {labelled}{meant}" if labelled else str(name)
 
 
-def list_table(runs: Sequence[RunFolder]) -> Table:
+def summary_or_none(run: RunFolder) -> dict[str, Any] | None:
+    """Return a run's line in a list; one whose files are damaged is named, and its neighbours are still listed."""
+    try:
+        return summary_of(run)
+    except UserError as error:
+        log.warning("%s is left out: %s", run.path, error)
+        return None
+
+
+def list_table(runs: Sequence[tuple[RunFolder, Mapping[str, Any]]]) -> Table:
     """Show runs, a line each; accuracy as average / last."""
     table = Table("run", "method", "protocol", "memory", "seed", "status", "NME", "CNN")
-    for run, method in zip(runs, variants([run.config for run in runs]), strict=True):
-        row = summary_of(run)
+    for (_, row), method in zip(runs, variants([run.config for run, _ in runs]), strict=True):
         tests = "" if row["evaluated_on"] == "test" else " (validation)"
         table.add_row(
             row["run"],
@@ -154,7 +164,7 @@ def look_cells(row: Mapping[str, float]) -> list[str]:
 
 
 def command_of(config: dict[str, Any]) -> str:
-    """Return the command that runs a config again."""
+    """Return the command that runs a config again. To read a run imports no file it names."""
     from daydream.config import component_settings
     from daydream.data import source
     from daydream.methods import load_method
@@ -162,14 +172,33 @@ def command_of(config: dict[str, Any]) -> str:
     run = config["run"]
     words = as_arguments(run, RunSettings)
     words += as_arguments(config["data"], source(run["data"]).Settings)
-    words += as_arguments(config["method"], load_method(run["method"]).Settings)
-    for key, settings in component_settings(load_method(run["method"])).items():
-        words += as_arguments(config.get(key) or {}, settings)
+    if ".py:" in run["method"]:
+        words += _in_full(config)
+    else:
+        words += as_arguments(config["method"], load_method(run["method"]).Settings)
+        for key, settings in component_settings(load_method(run["method"])).items():
+            words += as_arguments(config.get(key) or {}, settings)
     return shlex.join(["daydream", "run", *words])
 
 
+def _in_full(config: Mapping[str, Any]) -> list[str]:
+    """Write the settings of a method in a user's file, and of what it carries, whatever its defaults may be.
+
+    What is false is left out: few settings are true by default, and those that are not have no flag for it.
+    """
+    found = [item for key in ("method", "imagination", "pile", "parts") for item in (config.get(key) or {}).items()]
+    given = [(name, value) for name, value in found if value is not None and value is not False and value != ""]
+    return [word for name, value in given for word in as_words(name, value)]
+
+
+def print_run(screen: Console, run: RunFolder, *lines: str) -> None:
+    """Print one run, and below it its command on one line, however long, so that it can be copied."""
+    screen.print(run_table(run), *lines, sep="\n", highlight=False)
+    screen.print(command_of(run.config), style="dim", soft_wrap=True, highlight=False)
+
+
 def run_table(run: RunFolder) -> RenderableType:
-    """Show one run: what it is, its tasks, its averages, its command."""
+    """Show one run: what it is, its tasks, its averages."""
     config, result = run.config, run.result
     row = summary_of(run)
     table = Table("task", "classes", "exemplars", "CNN", "new", "old", "top-5", "NME", "new", "old", "top-5")
@@ -195,6 +224,5 @@ def run_table(run: RunFolder) -> RenderableType:
         counts = f"{result['parameters']:,} parameters at inference and {result['head_parameters']:,} in the head"
         lines.append(Text(f"{counts}, {result['seconds']:.0f} s, {config['device']}"))
     else:
-        lines.append(Text(f"not finished: daydream resume {run.path}"))
-    lines.append(Text(command_of(config), style="dim"))
+        lines.append(Text(f"not finished: {resume_command(run.path)}"))
     return Group(*lines)

@@ -194,12 +194,12 @@ def test_a_failing_cell_is_reported_and_the_exit_code_is_1(
     assert "Traceback" not in out + err
 
 
-def test_a_grid_of_the_papers_size_asks_first(
+def test_a_grid_that_takes_long_asks_first(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dataclasses import replace
 
-    monkeypatch.setitem(protocols.SCALES, "smoke", replace(TINY, comparable=True))
+    monkeypatch.setitem(protocols.SCALES, "smoke", replace(TINY, quick=False))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
     code, _, err = call(capsys, "ablation", *TWO, "--out", str(tmp_path / "grid"))
     assert code == 2

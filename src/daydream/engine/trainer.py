@@ -169,7 +169,7 @@ class Loop:
             what = f"loss '{bad[0]}'" if bad else "a gradient"
             raise UserError(
                 f"{what} is not finite in epoch {epoch + 1} of stage '{self.stage.name}': the training diverged; "
-                "lower the learning rate (the last checkpoint is from before)"
+                "lower the learning rate; what was saved last is from before"
             )
         return means
 

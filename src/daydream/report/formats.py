@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from daydream.errors import UserError
 from daydream.report.gather import Run, Section, sections
 from daydream.report.summary import MEASURES, Line, lines_of
+from daydream.runs import resume_command
 
 ABOUT = (
     "Top-1 accuracy in per cent on all classes seen: CNN by the head, NME by the nearest mean of exemplars. Average is "
@@ -21,7 +22,7 @@ TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciici
 def as_text(runs: Sequence[Run], form: str) -> str:
     """Return the summary of runs in one of `FORMS`; runs without a result are named, not averaged."""
     if not any(run.finished for run in runs):
-        raise UserError(f"no run is finished, so there is nothing to tabulate; go on: daydream resume {runs[0].path}")
+        raise UserError(f"no run is finished, so there is nothing to tabulate; go on: {resume_command(runs[0].path)}")
     return FORMS[form](sections(runs))
 
 

@@ -134,10 +134,7 @@ def _config(folder: RunFolder) -> Row:
 
 
 def _read(folder: RunFolder, config: Row, name: str, variant: str) -> Run:
-    try:
-        rows = folder.metrics()
-    except ValueError as error:
-        raise UserError(f"{folder.path / 'metrics.jsonl'} is damaged: {error}; leave this run out") from error
+    rows = folder.metrics()
     confusions = [row for row in rows if row["kind"] == "confusion"]
     return Run(
         path=folder.path,

@@ -46,10 +46,10 @@ def find_results(place: Path) -> Found:
         raise UserError(f"--from {place} does not exist: name a folder of runs or of their result files")
     found: Found = {}
     for path in sorted(place.rglob("*.json")) if place.is_dir() else [place]:
-        result = read_json(path)
-        if not _is_result(result):
-            continue
         try:
+            result = read_json(path)
+            if not _is_result(result):
+                continue
             config = config_from_json(result["config"])
         except UserError as error:
             log.warning("%s is left out: %s", path, error)

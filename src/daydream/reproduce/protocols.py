@@ -40,6 +40,8 @@ class Scale:
     """Sections of a run that may use a share of the pile, where that is not ImageNet with its 1,000 classes."""
     comparable: bool = True
     """Whether our numbers may stand beside the paper's."""
+    quick: bool = False
+    """Whether a grid takes minutes, so that nobody need be asked before it starts."""
 
 
 FULL = Scale(
@@ -75,6 +77,7 @@ SMOKE = Scale(
     ),
     pile_share=lambda share: {"data": {"pile_size": round(share * 1000)}},
     comparable=False,
+    quick=True,
 )
 SCALES = {scale.name: scale for scale in (FULL, SMALL, SMOKE)}
 

@@ -77,6 +77,7 @@ def _cell(cell: Cell, plan: Plan, scale: Scale, failures: Mapping[str, Outcome])
         "paper": cell.paper,
         "paper_mark": cell.mark,
         "paper_budget": cell.budget,
+        "paper_memory": cell.memory,
         "difference": round(ours.mean - cell.paper, 4) if comparable and ours and cell.paper is not None else None,
         "state": _state(jobs, ours, runs),
         "runs": runs,
@@ -258,7 +259,7 @@ def _of_the_paper(found: Mapping[str, Any]) -> list[str]:
 def _named(cell: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
     """Name a cell's row, with its memory where the row has numbers of several memory rules."""
     rules = {other["paper_budget"] for other in others if other["row"] == cell["row"]}
-    return cell["row"] if len(rules) == 1 else f"{cell['row']} with {cell['memory']:,}"
+    return cell["row"] if len(rules) == 1 else f"{cell['row']} with {cell['paper_memory']:,}"
 
 
 def clock(seconds: float) -> str:
