@@ -91,6 +91,7 @@ def interrupted(us: Team, folder: Path) -> dict[str, Any]:
     with contextlib.suppress(Interrupted):
         even_replay().start(folder / "stopped", Watch(stop_at=5 if us.rank else None))
         raise AssertionError("nobody stopped")
+    us.meet()  # the first one has written its last checkpoint
     resumed = even_replay().resume(RunFolder(folder / "stopped"), Watch())
     return {"whole": without_times(whole), "resumed": without_times(resumed)}
 

@@ -76,10 +76,17 @@ class Memory:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def as_set(self, class_names: tuple[str, ...], ranks: Tensor | None = None) -> ImageSet:
-        """Return the exemplars as images, or those of some ranks."""
+    def as_set(
+        self, class_names: tuple[str, ...], ranks: Tensor | None = None, without: Tensor | None = None
+    ) -> ImageSet:
+        """Return the exemplars as images: all, those of some ranks, or those of all ranks but some."""
+        keep = torch.ones_like(self.ranks, dtype=torch.bool)
+        if ranks is not None:
+            keep &= torch.isin(self.ranks, ranks)
+        if without is not None:
+            keep &= ~torch.isin(self.ranks, without)
         whole = ImageSet(Resident(self.images), self.labels, class_names)
-        return whole if ranks is None else whole.select(torch.isin(self.ranks, ranks).nonzero().squeeze(1))
+        return whole if bool(keep.all()) else whole.select(keep.nonzero().squeeze(1))
 
     def shrunk(self, quota: int) -> Self:
         """Keep the first `quota` exemplars of each class."""

@@ -30,6 +30,8 @@ class Task:
     train: ImageSet
     everything: ImageSet
     """Training images of the whole stream; see `seen`."""
+    num_exemplars: int | None = None
+    """Images of old classes that are held, where that is not what the budget says."""
 
     @cached_property
     def seen(self) -> ImageSet:

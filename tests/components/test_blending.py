@@ -11,6 +11,7 @@ from torch import nn
 from daydream.components import blending
 from daydream.components.blending import GRID, Blending, blend, by_counts, measure
 from daydream.data.images import ImageSet
+from daydream.errors import UserError
 from daydream.experiment import Experiment
 from daydream.methods.method import network
 from daydream.nets.network import Network
@@ -128,6 +129,14 @@ def test_statistics_against_all_images_at_once(
     assert changed
     assert all("running" in name for name in changed)
     assert all(not m.training and m.momentum == 0.1 for m in net.modules() if isinstance(m, nn.BatchNorm2d))
+
+
+def test_a_method_that_holds_exemplars_out_itself_needs_more_of_them() -> None:
+    memory = {"memory": 2, "budget": "per_class"}
+    assert tiny_experiment("replay", memory, parts={"blend": "held-out"})
+    with pytest.raises(UserError, match="--blend held-out needs 2 exemplars per class to train by"):
+        tiny_experiment("bic", memory, parts={"blend": "held-out"})
+    assert tiny_experiment("bic", {**memory, "memory": 3}, parts={"blend": "held-out"})
 
 
 def test_what_is_held_out_is_not_trained_on(base: State) -> None:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from daydream.engine.feed import Feed
 from daydream.experiment import Experiment
-from daydream.methods.imagination import EXEMPLARS, FORMS, UNLABELLED, dealer
+from daydream.methods.imagination import CLASSES, EXEMPLARS, FORMS, UNLABELLED, ImaginationSettings, dealer
 from daydream.methods.method import network
+from daydream.mining import PER_CLASS
 from daydream.stage import State
 
 
@@ -159,3 +160,19 @@ def test_dealer(sizes: list[int], old: int, count: int, steps: int, seed: int) -
         dealt = own.flatten().tolist()
         rounds = [dealt[i : i + size] for i in range(0, len(dealt), size)]
         assert all(len(set(cards)) == len(cards) for cards in rounds)  # each image once before any comes again
+
+
+@pytest.mark.parametrize(
+    ("epochs", "falls"), [(1, []), (2, [1]), (4, [2, 3]), (10, [5, 8, 9]), (16, [8, 12, 14]), (40, [20, 30, 35])]
+)
+def test_its_rate_falls_after_a_half_three_quarters_and_seven_eighths(epochs: int, falls: list[int]) -> None:
+    experiment = tiny_experiment("imagine", imagination={"generator_epochs": epochs})
+    schedule = experiment.stages(experiment.stream.task(0))[-1].schedule
+    rates = [schedule(epoch, epochs) for epoch in range(epochs)]
+    assert rates == pytest.approx([0.1 ** sum(epoch >= fall for fall in falls) for epoch in range(epochs)])
+
+
+def test_the_released_codes_numbers() -> None:
+    usual = ImaginationSettings()
+    assert (usual.generator_epochs, usual.generator_updates, usual.cycle) == (40, 25, 0.3)
+    assert (EXEMPLARS, UNLABELLED, CLASSES, PER_CLASS) == (4, 5, 6, 100)

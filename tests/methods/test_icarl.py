@@ -9,7 +9,7 @@ from tiny_runs import Watch, real_training, tiny_experiment
 
 from daydream.methods.icarl import ICaRL, ICaRLSettings
 from daydream.methods.method import network
-from daydream.stage import Batch, Samples, Stage, State
+from daydream.stage import SGD, Batch, Samples, Stage, State
 
 CLASSES = 6  # of the tiny stream, of which two are base classes and two arrive at a time
 
@@ -80,6 +80,17 @@ def test_the_recipe_is_the_papers() -> None:
     assert rates == pytest.approx([2.0] * 49 + [0.4] * 14 + [0.08] * 7)
     assert (settings.base_epochs, settings.batch_size, settings.momentum) == (70, 128, 0.9)
     assert method.schedule(0, 1) == 1.0
+    assert settings.sgd() == SGD(lr=2.0, momentum=0.9, weight_decay=2e-5)
+
+
+def test_its_classification_loss_is_the_one_it_trains_by() -> None:
+    state, _ = begun(tasks=2)
+    z, labels = torch.randn(3, 64), torch.tensor([0, 2, 3])
+    total = 0.0
+    for row, label in zip(network(state).head(z).tolist(), labels.tolist(), strict=True):
+        total -= sum(math.log(sigmoid(s) if c == label else 1 - sigmoid(s)) for c, s in enumerate(row))
+    method = tiny_experiment("icarl").method
+    assert method.classification(state, z, labels).item() == pytest.approx(total / (3 * 4), rel=1e-5)
 
 
 def test_nothing_is_added_to_network_and_head(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tiny_runs import TINY_DATA, tiny_experiment
 from torch import Tensor
 
 from daydream import mining
+from daydream.components.rotations import rotated
 from daydream.engine.feed import Feed
 from daydream.experiment import Experiment
 from daydream.methods.method import network
@@ -54,6 +55,19 @@ def test_weights_in_the_mean_over_all_samples(experiment: Experiment, base: Stat
     torch.testing.assert_close(terms["ce"], without["ce"] * real / whole)
     torch.testing.assert_close(terms["imagined"], expected * weight * imagined / whole, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(terms["distill"], without["distill"])
+
+
+def test_every_turn_of_an_image_counts_in_that_mean(experiment: Experiment, base: State) -> None:
+    state, task = copy.deepcopy(base), experiment.stream.task(1)
+    stage = rotated(experiment.method.stages(task)[0], "four", seed=SEED, task=1)
+    assert stage.begin is not None
+    stage.begin(state)
+    carried = imagining(experiment, imagined_weight=1.0, pile_distillation=0.0).replayed(task, stage)
+    batch = first_batch(carried, state)
+    real, imagined = 4 * len(batch["new"].labels) + len(batch["old"].labels), len(batch["pile"].labels)
+    with torch.no_grad():
+        without, terms = stage.losses(state, batch), carried.losses(state, batch)
+    torch.testing.assert_close(terms["ce"], without["ce"] * real / (real + imagined))
 
 
 def test_counterparts_take_images_of_other_classes(experiment: Experiment, base: State) -> None:

@@ -51,9 +51,9 @@ class Blending:
         if not self.method.keeps_exemplars:
             raise UserError("--blend held-out chooses by exemplars, which this method does not keep: give a number")
         budget = self.method.setup.budget
-        if budget.quota(sum(stream.sizes[:-1])) <= FIRST_ASIDE:
+        if self.method.trains_on(budget.quota(sum(stream.sizes[:-1]))) <= FIRST_ASIDE:
             raise UserError(
-                f"--blend held-out needs 2 exemplars per class, one to train on and one to choose by, but --memory "
+                f"--blend held-out needs 2 exemplars per class to train by, one of them to choose by, but --memory "
                 f"{budget.size} --budget {budget.rule} leaves fewer: raise --memory"
             )
         out = len(range(FIRST_ASIDE, budget.quota(stream.sizes[0]), EVERY_ASIDE))

@@ -74,11 +74,11 @@ class BiC(Method[BiCSettings]):
     def check(self, stream: Stream) -> None:
         for index in range(1, len(stream)):
             old, new = sum(stream.sizes[:index]), stream.sizes[index]
-            held, (kept, out) = self.setup.budget, self.ranks(old)
+            held, out = self.setup.budget, self.aside(old)
             if not len(out):
                 raise UserError(
-                    f"--memory {held.size} with --budget {held.rule} leaves {len(kept)} exemplar per class once {old} "
-                    "classes are seen; bic needs 2, one to train on and one to correct by: raise --memory"
+                    f"--memory {held.size} with --budget {held.rule} leaves {held.quota(old)} exemplar per class once "
+                    f"{old} classes are seen; bic needs 2, one to train on and one to correct by: raise --memory"
                 )
             images = stream.train.counts()[old : old + new]
             if images.min() <= len(out):
@@ -88,11 +88,12 @@ class BiC(Method[BiCSettings]):
                     f"a tenth of the exemplars of an old class: lower --memory {held.size}"
                 )
 
-    def ranks(self, num_old: int) -> tuple[Tensor, Tensor]:
-        """Return the herding ranks of old classes' exemplars to train on, and those held out."""
-        ranks = torch.arange(self.setup.budget.quota(num_old))
-        out = ranks % EVERY_ASIDE == FIRST_ASIDE
-        return ranks[~out], ranks[out]
+    def aside(self, num_old: int) -> Tensor:
+        """Return the herding ranks of old classes' exemplars that are held out."""
+        return torch.arange(FIRST_ASIDE, self.setup.budget.quota(num_old), EVERY_ASIDE)
+
+    def trains_on(self, quota: int) -> int:
+        return quota - len(range(FIRST_ASIDE, quota, EVERY_ASIDE))
 
     def split(self, task: Task, count: int) -> tuple[ImageSet, ImageSet]:
         """Return the new images to train on, and `count` of each class held out."""
@@ -103,11 +104,11 @@ class BiC(Method[BiCSettings]):
     def stages(self, task: Task) -> list[Stage]:
         if task.is_base:
             return [self.classify(task, task.train, self.settings.base_epochs), self.select(task)]
-        kept, out = self.ranks(task.num_old)
+        out = self.aside(task.num_old)
         images, held_out = self.split(task, len(out))
-        return [self.increment(task, images, kept), self.correct(task, held_out, out), self.select(task)]
+        return [self.increment(task, images, out), self.correct(task, held_out, out), self.select(task)]
 
-    def increment(self, task: Task, images: ImageSet, ranks: Tensor) -> Stage:
+    def increment(self, task: Task, images: ImageSet, aside: Tensor) -> Stage:
         """Return the stage that learns new classes and is taught the old ones by the corrected old network."""
         share = task.num_old / task.num_seen
 
@@ -117,7 +118,7 @@ class BiC(Method[BiCSettings]):
             distill = soft_cross_entropy(scores, old_scores, self.settings.temperature)
             return {"ce": (1 - share) * cross_entropy(scores, labels), "distill": share * distill}
 
-        return replace(self.rehearse(task, images, ranks=ranks), losses=losses)
+        return replace(self.rehearse(task, images, aside=aside), losses=losses)
 
     def correct(self, task: Task, held_out: ImageSet, ranks: Tensor) -> Stage:
         """Return the stage that learns alpha and beta of the new classes and folds them into the head."""

@@ -45,6 +45,10 @@ class ICaRL(Method[ICaRLSettings]):
     def schedule(self, epoch: int, epochs: int) -> float:
         return FALLS(epoch, epochs)
 
+    def classification(self, state: State, z: Tensor, labels: Tensor) -> Tensor:
+        scores: Tensor = network(state).head(z)
+        return overwritten_bce(scores, labels, None, scores.shape[1])
+
     def stages(self, task: Task) -> list[Stage]:
         return [self.base(task) if task.is_base else self.increment(task), self.select(task)]
 

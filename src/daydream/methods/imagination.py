@@ -209,7 +209,7 @@ class Imagination(FromPile):
             losses=losses,
             # The losses are means over all classes here, over those of one update there.
             optimizer=SGD(lr=(settings.generator_lr or form.lr) * together, weight_decay=5e-4 / together),
-            schedule=schedules.step_down([epochs // 2, epochs * 3 // 4, epochs * 7 // 8]),
+            schedule=schedules.step_down([20, 30, 35], of=40),
             train_mode=frozenset({"new_generators"}),
             begin=begin,
             finish=finish,
@@ -244,8 +244,8 @@ class Imagination(FromPile):
             terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
             if len(z_pile):
                 terms |= self.pile_terms(state, z_pile, pile, distill, taught)
-            # Cross-entropies are one mean over all samples.
-            real = sum(len(samples.labels) for key, samples in batch.streams.items() if key != "pile")
+            # Cross-entropies are one mean over all samples, turned ones included.
+            real = company.hosts
             weights = {"imagined": settings.imagined_weight, "pile_labels": settings.pile_labels}
             shares = {"ce": real, **{key: weight * len(pile.labels) for key, weight in weights.items()}}
             for key in shares.keys() & terms.keys():

@@ -158,6 +158,10 @@ class Method(ABC, Generic[S]):
         """Return the named losses of an increment on new images and exemplars alike."""
         return {"ce": self.classification(state, network(state).features(images), labels)}
 
+    def trains_on(self, quota: int) -> int:
+        """Return how many of the exemplars of an old class an increment trains on."""
+        return quota
+
     # Pieces that methods share.
 
     def new_network(self, task: Task) -> Network:
@@ -219,17 +223,18 @@ class Method(ABC, Generic[S]):
         images: ImageSet,
         *,
         imprinted: bool = False,
-        ranks: Tensor | None = None,
+        aside: Tensor | None = None,
         new_share: float | None = None,
     ) -> Stage:
         """Return the stage that trains the grown network on new images and exemplars by the method's terms.
 
         Its streams are `new` and `old`, in each batch in the proportion of the data or with a share of new images. It
-        begins by keeping the network as it was, as `old`, and growing the head. `ranks` limits the exemplars to those
-        of some herding ranks. A method replaces what its paper does otherwise.
+        begins by keeping the network as it was, as `old`, and growing the head. Exemplars of the herding ranks `aside`
+        are left out. A method replaces what its paper does otherwise.
         """
         size, augment = self.settings.batch_size, self.setup.augment
-        held = self.setup.budget.held(task.num_old) if ranks is None else len(ranks) * task.num_old
+        held = self.setup.budget.held(task.num_old) if task.num_exemplars is None else task.num_exemplars
+        held = max(1, held - (0 if aside is None else len(aside) * task.num_old))
         num_new, num_old = split_batch(size, len(images), held, new_share)
         in_proportion, _ = split_batch(size, len(images), held)
 
@@ -238,7 +243,7 @@ class Method(ABC, Generic[S]):
             self.grow(state, task, imprinted)
 
         def streams(state: State) -> Mapping[str, Batches]:
-            exemplars = state.memory.as_set(memory_names(task), ranks)
+            exemplars = state.memory.as_set(memory_names(task), without=aside)
             return {
                 "new": Batches(images=images, size=num_new, augment=augment),
                 "old": Batches(images=exemplars, size=num_old, augment=augment),

@@ -115,6 +115,8 @@ class Company:
     """What makes maps [M, c, h, w] for the upper half: asked before the batch passes, awaited where they join it."""
     features: Tensor | None = None
     """What came of the maps and then of the images [M + V, D], after the pass."""
+    hosts: int = 0
+    """How many images they passed along with."""
 
 
 class Network(nn.Module):
@@ -190,7 +192,7 @@ class Network(nn.Module):
         with self.upper.hosting(count):
             upper = self.upper(torch.cat([maps.to(hosts[-1].dtype) for maps in joining]), every=True)
         ends = [parted(maps, count) for maps in upper]
-        company.features = pooled(ends[-1][1])
+        company.features, company.hosts = pooled(ends[-1][1]), count
         return [*hosts, *(maps for maps, _ in ends)]
 
     def compiled_parts(self) -> list[nn.Module]:
