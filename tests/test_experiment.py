@@ -8,12 +8,14 @@ import torch
 from PIL import Image
 from tiny_runs import TINY_DATA, TINY_RECIPE, TINY_RUN, Watch, tiny_experiment, without_times
 
+from daydream import session
 from daydream.config import check_unchanged, completed, config_from_json, make_config
 from daydream.data import shapes
 from daydream.data.images import Resident
 from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment import Experiment, default_order
+from daydream.memory import class_means
 from daydream.runs import RunFolder
 
 
@@ -215,3 +217,24 @@ def test_paths_of_data_are_valid_from_any_folder(tmp_path: Path, monkeypatch: py
     run = {"data": "folder", "root": "photos"}
     assert make_config(run, {"test_folder": "tests"}, {}).data.test_folder == str(tmp_path / "tests")
     assert make_config(run, {"test_folder": "in-root"}, {}).data.test_folder == "in-root"
+
+
+def test_nearest_means_are_those_of_exemplars_and_their_mirror_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def note(plain: torch.Tensor, mirrored: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Tensor:
+        seen.append((plain, mirrored))
+        return class_means(plain, mirrored, labels, classes)
+
+    monkeypatch.setattr(session, "class_means", note)
+    experiment = tiny_experiment(run={"tasks": 1})
+    experiment.start(tmp_path / "run", Watch())
+    found = experiment.restore(RunFolder(tmp_path / "run"))
+    assert found is not None
+    state = found[2]
+    images = experiment.method.setup.prepare(state.memory.images)
+    for given, x in zip(seen[-1], (images, images.flip(3)), strict=True):
+        torch.testing.assert_close(given, experiment.method.predict(state, x).features, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(*seen[-1])
