@@ -1,10 +1,13 @@
 """Folders of pictures for tests, drawn by `shapes`, and a learner small enough to be taught in a second."""
 
+import errno
+import os
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from PIL import Image
 
@@ -49,6 +52,18 @@ def write_pile(folder: Path, count: int = 60, size: int = 16) -> Path:
     settings = shapes.Settings(classes=10, image_size=size, pile_size=count)
     save(shapes.unlabeled(None, settings), range(count), folder)
     return folder
+
+
+def lock_out(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """Let these folders be listed by nobody: their modes would not keep root out."""
+    scandir = os.scandir
+
+    def listed(folder: Any) -> Any:
+        if Path(folder) in folders:
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", listed)
 
 
 def names(labels: Iterable[int]) -> list[str]:

@@ -11,8 +11,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from own_images import names, write_classes, write_pile
+from own_images import TINY_LESSON, lock_out, names, tiny_learner, write_classes, write_pile
 from PIL import Image
 from test_readme import blocks, commands
 
@@ -86,8 +87,7 @@ def test_the_walk_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert [lesson["method"] for lesson in rows["lessons"]] == ["imagine"] * 3
     assert "overall" in said["test model.daydream photos/test"]
 
-    picture = next(Path("photos/test").rglob("*.png"))
-    Path("photo.png").write_bytes(picture.read_bytes())
+    turned_photo(Path("photo.png"))
     found: dict[str, Any] = {}
     for block in blocks(PAGE, "python"):
         exec(block, found)
@@ -99,6 +99,26 @@ def test_the_walk_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert sorted(path.name for path in Path().iterdir()) == [
         "camera-roll", "model.daydream", "model.onnx", "model.safetensors", "photo.png", "photos", "summer.daydream",
     ]  # fmt: skip
+
+
+def turned_photo(path: Path) -> None:
+    """Write a picture that is not square and lies on its side: what is seen depends on how it is prepared."""
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 3, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).resize((60, 180), Image.Resampling.BICUBIC).save(path, exif=exif)
+
+
+def test_the_onnx_snippet_crops_as_predict_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    learner = tiny_learner(image_size=112)
+    learner.learn(write_classes(Path("photos"), range(2), 4), **TINY_LESSON)
+    learner.export_onnx("model.onnx")
+    turned_photo(Path("photo.png"))
+    found: dict[str, Any] = {}
+    exec(blocks(PAGE, "python")[0], found)
+    assert (found["short"], found["side"]) == (128, 112)
+    assert found["probabilities"] == pytest.approx(learner.probabilities("photo.png")[0].numpy(), abs=1e-4)
 
 
 # --- commands --------------------------------------------------------------------------------------------------------
@@ -240,6 +260,25 @@ def test_a_pile_that_may_not_be_read(place: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "pile").mkdir(mode=0o000)
     words = ["learn", tmp_path / "new.daydream", place / "a", *TINY, "--unlabeled", tmp_path / "pile"]
     assert "cannot be read" in refused(capsys, *words)
+
+
+def test_folders_that_are_refused_in_one_line(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_classes(tmp_path / "photos", range(2), 4)
+    calls: list[list[object]] = [
+        ["learn", tmp_path / "new.daydream", folder, *TINY, "--quiet"],
+        ["test", place / "model.daydream", folder],
+        ["run", "--data", "folder", "--root", folder, "--out", tmp_path / "run"],
+    ]
+    with monkeypatch.context() as patched:
+        lock_out(patched, folder / names([0])[0])
+        for words in calls:
+            assert f"{names([0])[0]} cannot be read (Permission denied)" in refused(capsys, *words)
+    (folder / names([0])[0]).rename(folder / os.fsdecode(b"caf\xe9"))
+    for words in calls:
+        assert r"'caf\udce9' in" in refused(capsys, *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
 def test_no_room_on_the_disk(

@@ -1,5 +1,6 @@
 """A learner of one's own images: what it takes in, what it keeps, what it chooses, and lessons of every kind."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from own_images import TINY_LESSON, drawn, names, tiny_learner, write_classes, write_pile
+from own_images import TINY_LESSON, drawn, lock_out, names, tiny_learner, write_classes, write_pile
 from PIL import Image
 from torch import Tensor
 
 from daydream import Learner
 from daydream.data.images import ImageSet, Resident
 from daydream.errors import UserError
-from daydream.intake import digests, take_in, typical_side
+from daydream.intake import digests, paths_of, read_known, read_labelled, read_pile, take_in, typical_side
 from daydream.learn_settings import LessonSettings, ModelSettings, choose_lesson, choose_model
 from daydream.methods import METHODS, load_method
 from daydream.model import no_images
@@ -75,6 +76,42 @@ def test_an_image_that_comes_twice_counts_once() -> None:
 def test_a_new_class_needs_two_images() -> None:
     with pytest.raises(UserError, match=r"class 'b' has 1 readable image, but a new class needs 2"):
         taken(coloured([0, 0, 0, 1]))
+
+
+def test_a_picture_need_not_have_a_name_in_utf8_but_a_class_must(tmp_path: Path) -> None:
+    folder, latin = write_classes(tmp_path / "a", range(2), 4), os.fsdecode(b"caf\xe9")
+    odd = folder / names([0])[0]
+    next(odd.iterdir()).rename(odd / f"{latin}.png")
+    assert typical_side(folder) == 16
+    assert len(read_labelled(folder, (), 16)) == len(read_pile(folder, 16)) == 8
+    odd.rename(folder / latin)
+    for read in (
+        lambda: typical_side(folder),
+        lambda: read_labelled(folder, (), 16),
+        lambda: read_known(folder, (), 16),
+    ):
+        with pytest.raises(UserError, match=r"the class folder 'caf\\udce9' in .* is not valid UTF-8: rename it"):
+            read()
+    assert len(read_pile(folder, 16)) == 8, "the pile has no classes"
+
+
+def test_folders_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_classes(tmp_path / "a", range(2), 4)
+    locked, other = (folder / name for name in names([0, 1]))
+    with monkeypatch.context() as patched:
+        lock_out(patched, locked)
+        for read in (lambda: read_labelled(folder, (), 16), lambda: read_known(folder, tuple(names([0, 1])), 16)):
+            with pytest.raises(UserError, match=rf"{locked} cannot be read \(Permission denied\)"):
+                read()
+        with caplog.at_level("WARNING", logger="daydream"):
+            assert paths_of([str(folder)]) == [str(path) for path in sorted(other.iterdir())]
+        assert f"skipped the folder {locked}, which cannot be read" in caplog.text
+    lock_out(monkeypatch, folder)
+    for read in (lambda: read_labelled(folder, (), 16), lambda: read_pile(folder, 16)):
+        with pytest.raises(UserError, match=rf"{folder} cannot be read \(Permission denied\)"):
+            read()
 
 
 # --- what is chosen --------------------------------------------------------------------------------------------------
@@ -202,6 +239,39 @@ def test_known_classes_given_again_are_merged(tmp_path: Path) -> None:
     save_held_out(new.held_out, new.names, tmp_path / "held")
     with pytest.raises(UserError, match="brings nothing new"):
         learner.learn(tmp_path / "held", **TINY_LESSON)
+
+
+def test_pictures_given_again_are_neither_kept_nor_counted_twice(tmp_path: Path) -> None:
+    learner = tiny_learner(memory=20)
+    spring = write_classes(tmp_path / "spring", range(2), 8)
+    learner.learn(spring, **TINY_LESSON)
+    learner.learn(write_classes(tmp_path / "summer", range(2, 4), 8), **TINY_LESSON)
+    before = learner.classes
+    record = learner.learn(spring, **TINY_LESSON)
+    assert (record.again, record.images) == (2, 12)
+    assert counts(learner) == [(row.images, row.exemplars, row.exemplars) for row in before]
+    write_classes(spring, range(2), 4, first=8)
+    write_classes(spring, [4], 8)  # a new class beside them: they join the memory and are replayed
+    learner.learn(spring, **TINY_LESSON)
+    assert counts(learner) == [(9, 9, 9)] * 2 + [(6, 6, 6)] * 3
+
+
+def counts(learner: Learner) -> list[tuple[int, int, int]]:
+    """Return of each class its images, its exemplars, and how many of these differ."""
+    memory = learner.taught.state.memory.as_set(learner.taught.names)
+    kinds = [digests(memory.of_classes(torch.tensor([label]))).unique() for label in range(len(learner.classes))]
+    return [(row.images, row.exemplars, len(kind)) for row, kind in zip(learner.classes, kinds, strict=True)]
+
+
+def test_exemplars_that_an_earlier_version_kept_twice_are_kept_once(tmp_path: Path) -> None:
+    learner = tiny_learner(memory=20)
+    folder = write_classes(tmp_path / "a", range(2), 8)
+    learner.learn(folder, **TINY_LESSON)
+    state = learner.taught.state
+    state.memory = state.memory.joined(state.memory.as_set(learner.taught.names))
+    assert counts(learner) == [(6, 12, 6)] * 2
+    learner.learn(folder, **TINY_LESSON)
+    assert counts(learner) == [(6, 6, 6)] * 2
 
 
 def save_held_out(images: ImageSet, class_names: tuple[str, ...], folder: Path) -> None:

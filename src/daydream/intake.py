@@ -13,9 +13,9 @@ from PIL import Image
 from torch import Tensor
 
 from daydream.data import found
-from daydream.data.decode import FORMATS, images_in
+from daydream.data.decode import FORMATS, images_in, unreadable
 from daydream.data.decoded import open_readable
-from daydream.data.folder import WHERE, class_names_in, nested_images, read_classes
+from daydream.data.folder import WHERE, class_names_in, nested_images, pile_images, read_classes
 from daydream.data.images import ImageSet, Pixels, Resident
 from daydream.errors import UserError
 
@@ -52,12 +52,12 @@ def typical_side(folder: Path) -> int:
 
 def checked_folder(folder: Path) -> list[str]:
     """Return the class names in a folder, or say what is wrong with it."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is {'a file' if folder.exists() else 'not there'}; give {WHERE}")
     try:
+        if not folder.is_dir():
+            raise UserError(f"{folder} is {'a file' if folder.exists() else 'not there'}; give {WHERE}")
         return class_names_in(folder)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be read: {error.strerror}") from error
+    except OSError as error:  # it lies in a folder that may not be entered
+        raise unreadable(folder, error) from error
 
 
 def read_labelled(folder: Path, known: tuple[str, ...], canvas: int) -> ImageSet:
@@ -85,10 +85,10 @@ def read_known(folder: Path, known: tuple[str, ...], canvas: int, needed: Iterab
 
 def read_pile(folder: Path, canvas: int) -> ImageSet:
     """Return every readable image under a folder, nested or not, as one class."""
-    if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
-        what = "cannot be read" if folder.is_dir() else "is not a folder"
+    if not os.path.isdir(folder) or not os.access(folder, os.R_OK | os.X_OK):
+        what = "cannot be read" if os.path.isdir(folder) else "is not a folder"
         raise UserError(f"--unlabeled {folder} {what}: give a folder of images, nested or not")
-    pixels, kept = open_readable("learn-pile", folder, list(nested_images(folder)), canvas)
+    pixels, kept = open_readable("learn-pile", folder, pile_images(folder), canvas)
     if not kept:
         raise UserError(f"--unlabeled {folder} holds no readable image; found {found(folder)}")
     return ImageSet(pixels, torch.zeros(len(kept), dtype=torch.int64), ("unlabelled",))
@@ -103,6 +103,11 @@ def digests(images: ImageSet) -> Tensor:
             digest = hashlib.blake2b(image.tobytes(), digest_size=8, salt=label.to_bytes(8, "little"))
             numbers.append(int.from_bytes(digest.digest(), "little", signed=True))
     return torch.tensor(numbers, dtype=torch.int64)
+
+
+def distinct(images: ImageSet) -> ImageSet:
+    """Return the images without those that came before, in their order."""
+    return images.select(_first_places(digests(images)).sort().values)
 
 
 def take_in(

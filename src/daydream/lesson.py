@@ -1,9 +1,9 @@
 """One lesson: a task made of a folder, run by the engine as the method's stages, from one model to the next.
 
-The new classes are a task as any other. Images of known classes join the memory while the lesson lasts, so the method
-replays them as exemplars, and those classes' exemplars are then chosen again from old exemplars and new images. A
-lesson without a new class trains the whole network on memory and given images, as many of each class, at a tenth of the
-learning rate. A method that keeps no exemplars trains on given images alone.
+The new classes are a task as any other. Images of known classes join the memory while the lesson lasts, save those it
+holds already, so the method replays them as exemplars, and those classes' exemplars are then chosen again from old
+exemplars and new images. A lesson without a new class trains the whole network on memory and given images, as many of
+each class, at a tenth of the learning rate. A method that keeps no exemplars trains on given images alone.
 """
 
 import datetime
@@ -23,7 +23,7 @@ from daydream.data.images import ImageSet, Resident
 from daydream.engine import Engine, EpochReport, Hardware, Partial
 from daydream.errors import UserError
 from daydream.inference import over_images
-from daydream.intake import Intake, digests, joined, sampled
+from daydream.intake import Intake, digests, distinct, joined, sampled
 from daydream.learn_settings import Choice, LessonSettings, ModelSettings
 from daydream.memory import Budget, Memory
 from daydream.methods import METHODS, load_method
@@ -153,7 +153,9 @@ class Lesson:
             )
             self.imagination = imagination_of(imagination, self.method, pile.to(device))
         old = torch.arange(self.num_old)
+        self.digests = digests(self.intake.train)
         self.again = self.intake.train.of_classes(old)
+        self.unheld = self._unheld()
         new = self.intake.train.of_classes(torch.arange(self.num_old, len(self.names)))
         # Without a memory to join, images of known classes are trained on beside the new ones.
         train = new if self.method.keeps_exemplars else self.intake.train
@@ -161,6 +163,14 @@ class Lesson:
         sizes = tuple(size for size in (self.num_old, self.task.num_new) if size)
         self.method.check(Stream(self.intake.train, self.intake.held_out, sizes))
         self.stages = self._stages()
+
+    def _unheld(self) -> ImageSet:
+        """Return the given images of known classes that are not exemplars already."""
+        train = self.intake.train
+        wanted = train.labels < self.num_old
+        if self.before is not None:
+            wanted &= ~torch.isin(self.digests, digests(self.before.state.memory.as_set(self.names)))
+        return train.select(wanted.nonzero().squeeze(1))
 
     @property
     def method_name(self) -> str:
@@ -204,7 +214,7 @@ class Lesson:
         """Return the stage that trains all of the network on known classes alone: exemplars and given images."""
         assert self.before is not None
         memory = self.before.state.memory
-        images = memory.joined(self.again).as_set(self.names) if len(memory) else self.again
+        images = memory.joined(self.unheld).as_set(self.names) if len(memory) else self.again
         stage = self.method.classify(self.task, images, self.method.settings.epochs)
         present = images.labels.unique()
         share = max(1, self.method.settings.batch_size // len(present))
@@ -227,8 +237,9 @@ class Lesson:
     def _rechoose(self) -> Stage:
         """Return the stage that chooses the exemplars of classes given again, from old exemplars and new images."""
         assert self.before is not None
-        whole = self.before.state.memory.joined(self.again).as_set(self.names)
-        candidates = whole.of_classes(self.again.labels.unique())
+        whole = self.before.state.memory.joined(self.unheld).as_set(self.names)
+        # A file of an earlier version may hold an exemplar twice.
+        candidates = distinct(whole.of_classes(self.again.labels.unique()))
 
         def begin(state: State) -> None:
             features = self.method.features(state, candidates)
@@ -241,7 +252,7 @@ class Lesson:
         began = time.monotonic()
         state = self._state()
         if len(self.again) and self.method.keeps_exemplars and self.task.num_new:
-            state.memory = state.memory.joined(self.again)
+            state.memory = state.memory.joined(self.unheld)
         self.hardware.set_up()
         engine = Engine(self.hardware, self.method.setup.seed)
         measured: Mapping[str, float] = {}
@@ -266,7 +277,9 @@ class Lesson:
         temperature = fit_temperature(scores, held.labels)
         probabilities = (scores.double() / temperature).softmax(1).cpu()
         right = (probabilities.argmax(1) == held.labels).double()
-        counts = self.intake.train.counts()
+        seen = before.seen if before else torch.zeros(0, dtype=torch.int64)
+        unseen = ~torch.isin(self.digests, seen)
+        counts = torch.bincount(self.intake.train.labels[unseen], minlength=len(self.names))
         classes = tuple(
             replace(record, images=record.images + int(counts[label]))
             for label, record in enumerate(before.classes if before else ())
@@ -295,7 +308,6 @@ class Lesson:
         # What only a lesson under way needs: the network before it, and which images of the pile were in use.
         state.nets.pop("old", None)
         state.tensors = {name: value for name, value in state.tensors.items() if not name.startswith("pile.")}
-        seen = torch.cat([before.seen if before else torch.zeros(0, dtype=torch.int64), digests(self.intake.train)])
         return Model(
             settings=self.settings,
             preprocessing=self.preprocessing,
@@ -306,7 +318,7 @@ class Lesson:
             confidences=probabilities.max(1).values,
             held_out=held,
             pile=self._kept_pile(),
-            seen=seen.unique(),
+            seen=torch.cat([seen, self.digests]).unique(),
             parts=asdict(self.parts.settings) if self.parts else {},
         )
 

@@ -127,6 +127,17 @@ def test_a_cached_file_under_another_name_is_not_trusted(source: Source, own_cac
     assert source.load("two").pixels[0, 0, 0, 0] == 15
 
 
+def test_a_name_that_is_not_utf8_is_cached_too(source: Source) -> None:
+    odd = os.path.join(source.folder, os.fsdecode(b"caf\xe9.png"))
+    os.rename(source.paths[2], odd)
+    source.paths[2] = odd
+    assert source.values() == GREYS
+    assert source.values() == GREYS
+    assert source.decoded == 1
+    os.remove(odd)
+    assert list(source.load().failures) == [2]
+
+
 def test_failures_are_remembered_until_they_are_mended(source: Source) -> None:
     hidden = Path(source.paths[1]).rename(source.folder / "elsewhere")
     Path(source.paths[1]).symlink_to(source.folder / "link")  # leads nowhere, for now

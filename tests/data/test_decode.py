@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from daydream.data import decode_pool, decoded
-from daydream.data.decode import canvas_size, decode, decode_group, fits_in_memory, images_in
+from daydream.data.decode import canvas_size, decode, decode_group, fits_in_memory, folders_in, images_in
 from daydream.data.decode_pool import decode_all, stream
 from daydream.data.decoded import Decoded, open_images, open_readable
 from daydream.data.images import Resident
@@ -291,6 +291,12 @@ def test_lists_images_by_name(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "folder.png").mkdir()
     assert [Path(path).name for path in images_in(tmp_path)] == ["a.jpeg", "b.PNG", "c.WebP", "d.bmp", "e.gif"]
+
+
+def test_a_folder_that_cannot_be_listed_is_one_line(tmp_path: Path, user_error: Any) -> None:
+    for listed in (images_in, folders_in):
+        with user_error(tmp_path / "nowhere", "cannot be read (No such file or directory)"):
+            listed(tmp_path / "nowhere")
 
 
 def test_canvas_leaves_room_for_random_crops() -> None:

@@ -1,10 +1,12 @@
 """A user's own folders: splits, odd files, and any folder as the pile."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from own_images import lock_out
 
 from daydream.data import folder
 from daydream.data.folder import Settings
@@ -142,3 +144,60 @@ def test_any_folder_is_a_pile(root: Path, make_images: Any, user_error: Any) -> 
     (root / "empty").mkdir()
     with user_error("no readable image", "found an empty folder"):
         folder.unlabeled(root / "empty", Settings(**SMALL))
+
+
+LATIN = os.fsdecode(b"caf\xe9")
+"""A name as an old disk may have it: not UTF-8, so Python holds it with a surrogate."""
+
+
+def test_a_files_name_need_not_be_utf8(root: Path) -> None:
+    (root / "cat" / "cat_3.png").rename(root / "cat" / f"{LATIN}.png")
+    for _ in range(2):  # decoded, and from the cache
+        data = folder.load(root, Settings(**SMALL))
+        assert values(data.train) | values(data.test) == {*range(10), *range(50, 55)}
+    (root / "ant").rename(root / LATIN)
+    assert values(folder.unlabeled(root, Settings(**SMALL))) == {*range(10), *range(50, 55)}
+
+
+def test_a_classes_name_must_be_utf8(root: Path, user_error: Any) -> None:
+    (root / "ant").rename(root / LATIN)
+    with user_error(r"the class folder 'caf\udce9' in", root, "not valid UTF-8: rename it"):
+        folder.load(root, Settings(**SMALL))
+
+
+def test_a_folder_that_cannot_be_read(root: Path, monkeypatch: pytest.MonkeyPatch, user_error: Any) -> None:
+    with monkeypatch.context() as locked:
+        lock_out(locked, root / "cat")
+        with user_error(f"{root / 'cat'} cannot be read (Permission denied)"):
+            folder.load(root, Settings(**SMALL))
+    with monkeypatch.context() as locked:
+        lock_out(locked, root)
+        for read in (folder.load, folder.unlabeled):
+            with user_error(f"{root} cannot be read (Permission denied)"):
+                read(root, Settings(**SMALL))
+
+
+def test_a_root_that_may_not_be_looked_into(root: Path, monkeypatch: pytest.MonkeyPatch, user_error: Any) -> None:
+    """As with a folder of mode 000: nothing below it has a status."""
+    stat = os.stat
+
+    def status(path: Any, **how: Any) -> os.stat_result:
+        if root in Path(os.fsdecode(path)).parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "stat", status)
+    lock_out(monkeypatch, root)
+    with user_error(f"{root} cannot be read (Permission denied)"):
+        folder.load(root, Settings(**SMALL))
+    with user_error(f"{root / 'cat'} cannot be read (Permission denied)"):
+        folder.load(root / "cat", Settings(**SMALL))
+
+
+def test_a_pile_goes_without_sub_folders_that_cannot_be_read(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock_out(monkeypatch, root / "cat")
+    with caplog.at_level("WARNING", logger="daydream"):
+        assert values(folder.unlabeled(root, Settings(**SMALL))) == set(range(50, 55))
+    assert f"skipped the folder {root / 'cat'}, which cannot be read: Permission denied" in caplog.text

@@ -63,9 +63,10 @@ def _key(paths: Sequence[str], canvas: int) -> str:
     for path in paths:
         try:
             status = os.stat(path)
-            digest.update(f"{os.path.abspath(path)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            state = f"{status.st_size}\0{status.st_mtime_ns}"
         except OSError:
-            digest.update(f"{os.path.abspath(path)}\0absent\n".encode())
+            state = "absent"
+        digest.update(os.fsencode(f"{os.path.abspath(path)}\0{state}\n"))  # a file's name need not be valid UTF-8
     return digest.hexdigest()
 
 

@@ -5,7 +5,7 @@ Imports no torch, as the worker processes of `decode_pool.py` import this module
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,15 +49,26 @@ def fits_in_memory(num_images: int, canvas: int) -> bool:
 
 def images_in(folder: Path) -> list[str]:
     """Return the paths of a folder's image files, by name; hidden files, such as macOS leaves, are none."""
-    with os.scandir(folder) as entries:
-        names = sorted(e.name for e in entries if not e.name.startswith(".") and e.is_file())
+    names = _visible(folder, lambda entry: entry.is_file())
     return [os.path.join(folder, name) for name in names if os.path.splitext(name)[1].lower() in SUFFIXES]
 
 
 def folders_in(folder: Path) -> list[str]:
     """Return the sorted names of a folder's visible sub-folders."""
-    with os.scandir(folder) as entries:
-        return sorted(e.name for e in entries if not e.name.startswith(".") and e.is_dir())
+    return _visible(folder, lambda entry: entry.is_dir())
+
+
+def unreadable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"{folder} cannot be read ({error.strerror or error}); make it readable or take it away")
+
+
+def _visible(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+    """Return the sorted names of a folder's visible entries of a kind; one that cannot be read is a user's mistake."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(e.name for e in entries if not e.name.startswith(".") and wanted(e))
+    except OSError as error:
+        raise unreadable(folder, error) from error
 
 
 def decode(path: str, canvas: int) -> NDArray[np.uint8]:

@@ -4,6 +4,7 @@ The test images are, in this order of preference: those of `--test-folder`, thos
 has it beside `train/`, or a share of each class that depends on the file names alone, not on the run's seed.
 """
 
+import logging
 import os
 import zlib
 from collections.abc import Iterator
@@ -14,11 +15,13 @@ import numpy as np
 import torch
 
 from daydream.data import found, required_root
-from daydream.data.decode import canvas_size, folders_in, images_in
+from daydream.data.decode import canvas_size, folders_in, images_in, unreadable
 from daydream.data.decoded import open_readable
 from daydream.data.images import Dataset, ImageSet
 from daydream.errors import UserError
 from daydream.settings import require, setting
+
+log = logging.getLogger("daydream")
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 WHERE = "a folder with one sub-folder of images (png, jpg, jpeg, webp, bmp, gif) per class"
@@ -49,7 +52,7 @@ class Settings:
 
 def load(root: Path | None, settings: Settings) -> Dataset:
     """Return the classes found in `root`, with their test images."""
-    top = required_root(root, "folder", WHERE)
+    top = _root(root, WHERE)
     train_folder, test_folder = _trees(top, settings)
     names = class_names_in(train_folder)
     if test_folder is None:
@@ -68,30 +71,51 @@ def load(root: Path | None, settings: Settings) -> Dataset:
 
 def unlabeled(root: Path | None, settings: Settings) -> ImageSet:
     """Return every image under a folder, nested or not, as one class."""
-    top = required_root(root, "folder", "a folder of images, nested or not")
-    paths = list(nested_images(top))
+    top = _root(root, "a folder of images, nested or not")
+    paths = pile_images(top)
     pixels, kept = open_readable("folder-pile", top, paths, settings.canvas)
     if not kept:
         raise UserError(f"--root {top} holds no readable image for the unlabelled pile; found {found(top)}")
     return ImageSet(pixels, torch.zeros(len(kept), dtype=torch.int64), ("unlabelled",))
 
 
+def _root(root: Path | None, where: str) -> Path:
+    """Return the root; one that may not even be looked at is the user's mistake."""
+    try:
+        return required_root(root, "folder", where)
+    except OSError as error:
+        assert root is not None
+        raise unreadable(root, error) from error
+
+
+def pile_images(top: Path) -> list[str]:
+    """Return the images under the folder of a pile, which must be readable itself."""
+    if top.is_dir():
+        folders_in(top)
+    return list(nested_images(top))
+
+
 def nested_images(top: Path) -> Iterator[str]:
-    """Yield the images of a folder and of its visible sub-folders, by name."""
-    for folder, names, _ in os.walk(top):
+    """Yield the images of a folder and of its visible sub-folders, by name; name in the log what cannot be read."""
+    for folder, names, _ in os.walk(top, onerror=_warn):
         names[:] = sorted(name for name in names if not name.startswith("."))
         yield from images_in(Path(folder))
 
 
+def _warn(error: OSError) -> None:
+    log.warning("skipped the folder %s, which cannot be read: %s", error.filename, error.strerror)
+
+
 def _trees(top: Path, settings: Settings) -> tuple[Path, Path | None]:
     """Return the folders of training and of test images; the latter may have to be split off."""
-    parts = [top / name for name in ("test", "val") if (top / name).is_dir()]
-    split = (top / "train").is_dir() and bool(parts)
+    # Unlike Path.is_dir, os.path.isdir does not raise in a folder that may not be entered.
+    parts = [top / name for name in ("test", "val") if os.path.isdir(top / name)]
+    split = os.path.isdir(top / "train") and bool(parts)
     train = top / "train" if split else top
     if not settings.test_folder:
         return train, parts[0] if split else None
     for test in (Path(settings.test_folder), top / settings.test_folder):
-        if test.is_dir():
+        if os.path.isdir(test):
             if test.resolve().parent == train.resolve():
                 raise UserError(f"--test-folder {test} lies among the classes of {train}: move it out")
             return train, test
@@ -103,7 +127,16 @@ def class_names_in(folder: Path) -> list[str]:
     names = folders_in(folder) if folder.is_dir() else []
     if not names:
         raise UserError(f"{folder} has no folder per class: expected {WHERE}; found {found(folder)}")
+    for name in names:
+        _check_name(folder, name)
     return names
+
+
+def _check_name(folder: Path, name: str) -> None:
+    """Refuse a class whose name is not text: it could not be written to results and model files."""
+    readable = name.encode(errors="backslashreplace").decode()
+    if readable != name:
+        raise UserError(f"the name of the class folder '{readable}' in {folder} is not valid UTF-8: rename it")
 
 
 def _same_classes(train: list[str], test: list[str], train_folder: Path, test_folder: Path) -> None:
