@@ -14,11 +14,13 @@ from torch import Tensor
 
 from daydream import Learner
 from daydream.data.images import ImageSet, Resident
+from daydream.engine import Engine
 from daydream.errors import UserError
 from daydream.intake import digests, paths_of, read_known, read_labelled, read_pile, take_in, typical_side
 from daydream.learn_settings import LessonSettings, ModelSettings, choose_lesson, choose_model
 from daydream.methods import METHODS, load_method
 from daydream.model import no_images
+from daydream.stage import Stage, State
 
 # --- what is taken in ------------------------------------------------------------------------------------------------
 
@@ -254,6 +256,39 @@ def test_pictures_given_again_are_neither_kept_nor_counted_twice(tmp_path: Path)
     write_classes(spring, [4], 8)  # a new class beside them: they join the memory and are replayed
     learner.learn(spring, **TINY_LESSON)
     assert counts(learner) == [(9, 9, 9)] * 2 + [(6, 6, 6)] * 3
+
+
+def test_a_batch_holds_old_and_new_in_the_proportion_of_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory may hold fewer than its budget, and more while known classes are given again."""
+    seen: list[tuple[int, int, int, int]] = []
+
+    def run(engine: Engine, stage: Stage, state: State, *rest: Any) -> None:
+        if stage.exemplars:
+            new, old = (stage.streams(state)[name] for name in ("new", "old"))
+            seen.append((len(new.images), len(old.images), new.size, old.size))
+        own(engine, stage, state, *rest)
+
+    own = Engine.run
+    monkeypatch.setattr(Engine, "run", run)
+    learner = tiny_learner(memory=20)
+    learner.learn(write_classes(tmp_path / "a", range(2), 5), **TINY_LESSON)
+    learner.learn(write_classes(tmp_path / "b", [2], 31), **TINY_LESSON)
+    both = write_classes(write_classes(tmp_path / "c", range(2), 30, first=5), [3], 5)
+    learner.learn(both, **TINY_LESSON)
+    few, more = seen
+    assert few == (25, 8, 6, 2)  # of a budget of 40
+    assert more[1] > 50
+    assert more[2:] == (1, 7)
+
+
+def test_bic_says_at_once_that_a_class_has_too_few_exemplars(tmp_path: Path) -> None:
+    learner = tiny_learner(method="bic", memory=20)
+    learner.learn(write_classes(tmp_path / "a", range(2), 2), **TINY_LESSON)
+    with pytest.raises(UserError, match="has 1 exemplar, but --method bic needs 2 of each class it knows"):
+        learner.learn(write_classes(tmp_path / "b", [2], 30), **TINY_LESSON)
+    learner.learn(write_classes(write_classes(tmp_path / "c", range(2), 30, first=2), [2], 30), **TINY_LESSON)
 
 
 def counts(learner: Learner) -> list[tuple[int, int, int]]:

@@ -1,6 +1,7 @@
 """The command `daydream`. Nothing heavy is imported before a command needs it."""
 
 import contextlib
+import io
 import json
 import logging
 import os
@@ -27,6 +28,8 @@ RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: a user's mistake is one line on standard error and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # a file's name need not be valid in any encoding
     show_notes(quiet=bool({"--quiet", "-q", "--json"} & set(words)))
     try:
         with with_others(words):

@@ -159,7 +159,9 @@ class Lesson:
         new = self.intake.train.of_classes(torch.arange(self.num_old, len(self.names)))
         # Without a memory to join, images of known classes are trained on beside the new ones.
         train = new if self.method.keeps_exemplars else self.intake.train
-        self.task = self._task(self.num_old, len(self.names) - self.num_old, train)
+        self.task = replace(
+            self._task(self.num_old, len(self.names) - self.num_old, train), num_exemplars=self._num_exemplars()
+        )
         sizes = tuple(size for size in (self.num_old, self.task.num_new) if size)
         self.method.check(Stream(self.intake.train, self.intake.held_out, sizes))
         self.stages = self._stages()
@@ -171,6 +173,19 @@ class Lesson:
         if self.before is not None:
             wanted &= ~torch.isin(self.digests, digests(self.before.state.memory.as_set(self.names)))
         return train.select(wanted.nonzero().squeeze(1))
+
+    def _num_exemplars(self) -> int | None:
+        """Return how many images of old classes the method can replay; a class with too few is the user's mistake."""
+        if self.before is None or not self.method.keeps_exemplars:
+            return None
+        counts = self.before.state.memory.joined(self.unheld).as_set(self.names).counts()[: self.num_old]
+        fewest, needs = int(counts.min()), self.method.needs
+        if fewest < needs and len(self.names) > self.num_old:
+            raise UserError(
+                f"class '{self.names[int(counts.argmin())]}' has {fewest} exemplar, but --method "
+                f"{self.settings.method} needs {needs} of each class it knows: give more pictures of it first"
+            )
+        return int(counts.sum())
 
     @property
     def method_name(self) -> str:

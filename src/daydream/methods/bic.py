@@ -66,6 +66,7 @@ class BiC(Method[BiCSettings]):
     Settings = BiCSettings
     head = "linear"
     reports = "cnn"
+    needs = 2  # one to train on and one to correct by
     recipe = "cross-entropy; rate x0.1 at 100, 150 and 200 of 250"
 
     def schedule(self, epoch: int, epochs: int) -> float:

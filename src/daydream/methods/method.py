@@ -109,6 +109,8 @@ class Method(ABC, Generic[S]):
     recipe: str = "cross-entropy"
     """Loss and schedule of its base task in words, to be changed with `classification` and `schedule`: runs share a
     base task only where these words and the settings agree."""
+    needs: ClassVar[int] = 1
+    """Exemplars of an old class that an increment cannot do without."""
     replays: ClassVar[bool] = False
     """Whether a stage of it names a stream of exemplars, which imagination can add counterparts to."""
     imagines: ClassVar[Literal["", "generators", "pixels"]] = ""
