@@ -37,9 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except UserError as error:
         code = fail(str(error))
-    except BrokenPipeError:  # whoever read what is printed has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 128 + signal.SIGPIPE
     except OSError as error:  # of the system: a full disk, a name too long, a folder that may not be read
         code = fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except (typer.Abort, KeyboardInterrupt):
