@@ -71,8 +71,9 @@ def test_new_proxies_are_imprinted(experiment: Experiment, known: State) -> None
 
 def test_what_a_batch_holds_and_how_many_make_an_epoch() -> None:
     """24 new images and 12 exemplars in batches of 8 are 5 and 3 in proportion; a share changes the mix alone."""
-    for share, sizes in ((None, (5, 3)), (0.25, (2, 6))):
-        experiment = tiny_experiment("replay", new_share=share)
+    each = {"memory": 6, "budget": "per_class"}  # as many exemplars of 2 old classes, and more of 4
+    for share, run, sizes in ((None, {}, (5, 3)), (None, each, (5, 3)), (0.25, {}, (2, 6))):
+        experiment = tiny_experiment("replay", run, new_share=share)
         stage = experiment.stages(experiment.stream.task(1))[0]
         streams = stage.streams(after_task(experiment, experiment.fresh_state(), 0))
         assert (len(streams["new"].images), len(streams["old"].images)) == (24, 12)
