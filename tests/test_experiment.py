@@ -217,6 +217,19 @@ def test_paths_of_data_are_valid_from_any_folder(tmp_path: Path, monkeypatch: py
     run = {"data": "folder", "root": "photos"}
     assert make_config(run, {"test_folder": "tests"}, {}).data.test_folder == str(tmp_path / "tests")
     assert make_config(run, {"test_folder": "in-root"}, {}).data.test_folder == "in-root"
+    for name in ("first", "own.txt"):
+        Path(name).touch()
+    subset = {name: make_config({"data": "imagenet-subset"}, {"subset": name}, {}) for name in ("first", "own.txt")}
+    assert subset["first"].data.subset == "first"
+    assert subset["own.txt"].data.subset == str(tmp_path / "own.txt")
+
+
+def test_what_changed_outside_its_settings_is_said_unless_settings_did() -> None:
+    before = {"run": {"seed": 1}, "fingerprint": "a", "pile_fingerprint": "p"}
+    with pytest.raises(UserError, match="the images or their classes changed since"):
+        check_unchanged(before, {**before, "fingerprint": "b"}, "a run")
+    with pytest.raises(UserError, match=r"the settings changed since its checkpoint \(fingerprint, run\.seed\)"):
+        check_unchanged(before, {**before, "fingerprint": "b", "run": {"seed": 2}}, "a run")
 
 
 def test_nearest_means_are_those_of_exemplars_and_their_mirror_images(

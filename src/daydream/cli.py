@@ -28,7 +28,7 @@ RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: a user's mistake is one line on standard error and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="surrogateescape")  # a file's name need not be valid in any encoding
     show_notes(quiet=bool({"--quiet", "-q", "--json"} & set(words)))
     try:

@@ -224,8 +224,11 @@ def _absolute(path: str) -> str:
 
 def _absolute_files(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Make the paths among a data set's settings valid from any folder, where they name something from this one."""
-    named = {key: str(data[key]) for key in ("test_folder", "subset") if data.get(key)}
-    return {**data, **{key: _absolute(path) for key, path in named.items() if Path(path).expanduser().exists()}}
+    test, subset = (str(data.get(key, "")) for key in ("test_folder", "subset"))
+    found = {"test_folder": _absolute(test)} if test and Path(test).expanduser().is_dir() else {}
+    if subset not in ("", "first", "seed1993") and Path(subset).is_file():  # a convention's name is no file
+        found["subset"] = _absolute(subset)
+    return {**data, **found}
 
 
 def _absolute_pile(pile: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -256,9 +259,9 @@ OUTSIDE = {
 def check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:
     """Raise the user's mistake if settings differ, naming them."""
     names = changed(before, now)
-    for name in names:
-        if name in OUTSIDE:
-            raise UserError(f"{where}: {OUTSIDE[name]} changed since its checkpoint: restore them, or start a new run")
+    if names and all(name in OUTSIDE for name in names):
+        what = " and ".join(OUTSIDE[name] for name in names)
+        raise UserError(f"{where}: {what} changed since its checkpoint: restore them, or start a new run")
     if names:
         raise UserError(
             f"{where}: the settings changed since its checkpoint ({', '.join(names)}); a run goes on with the settings "
