@@ -13,7 +13,7 @@ demo: $(VENV)/.runtime
 	@$(BIN)/daydream demo
 
 test: check
-	@$(BIN)/python tests/chromium.py
+	@$(BIN)/python tests/support/chromium.py
 	@$(BIN)/python -m pytest
 
 check: $(VENV)/.dev

@@ -18,18 +18,18 @@ import torch
 from step import random_stream
 from timing import show
 
-from daydream import checkpoint
-from daydream.checkpoint_files import CheckpointWriter
+from daydream.components.imagination import Imagination, ImaginationSettings
 from daydream.data.augment import CropFlip, Prepare
 from daydream.engine.hardware import Hardware
-from daydream.evaluate import accuracy, nearest_mean_scores
-from daydream.inference import over_images
-from daydream.memory import Budget, Memory, class_means
-from daydream.methods.imagination import Imagination, ImaginationSettings
 from daydream.methods.method import Setup
 from daydream.methods.replay import Replay, ReplaySettings
-from daydream.stage import State
-from daydream.stream import Stream
+from daydream.protocol.evaluate import accuracy, nearest_mean_scores
+from daydream.protocol.inference import over_images
+from daydream.protocol.memory import Budget, Memory, class_means
+from daydream.protocol.stream import Stream
+from daydream.stages.stage import State
+from daydream.storage import state as checkpoint
+from daydream.storage.checkpoint_files import CheckpointWriter
 
 NEW = 5
 NAMES = {"train": "k-means", "select": "herding", "imagine": "mining"}

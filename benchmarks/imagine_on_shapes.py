@@ -14,10 +14,10 @@ from typing import Any
 
 from rich.console import Console
 
-from daydream.config import make_config
-from daydream.experiment import Experiment
-from daydream.progress import Silent, StopSwitch
-from daydream.runs import RunFolder
+from daydream.experiment.config import make_config
+from daydream.experiment.experiment import Experiment
+from daydream.experiment.progress import Silent, StopSwitch
+from daydream.storage.run_folder import RunFolder
 
 RUN = {"backbone": "resnet10", "base": 10, "steps": 5, "memory": 100, "budget": "total"}
 RECIPE = {"base_epochs": 40, "epochs": 40, "batch_size": 32, "lr": 0.1}

@@ -13,7 +13,7 @@ import torch
 from timing import arguments, captured, seconds, show
 from torch import Tensor, nn
 
-from daydream.nets import launches
+from daydream.kernels import launches
 from daydream.nets.network import Network
 
 SIDES = {16: 32, 32: 16, 64: 8}  # of maps, by their channels

@@ -15,9 +15,9 @@ import numpy as np
 from PIL import Image
 from timing import arguments, cells, seconds, show
 
-from daydream.data import cifar100
 from daydream.data.cache import decode_cached
 from daydream.data.decode_pool import decode_all
+from daydream.data.sources.cifar import CIFAR100
 
 FOLDER, ARCHIVE = "cifar-100-python", "cifar-100-python.tar.gz"
 
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def read(root: Path) -> object:
-    return cifar100.load(root, cifar100.Settings())
+    return CIFAR100.load(root, CIFAR100.Settings())
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ from rich.table import Table
 from daydream import Learner, __version__, atomic
 from daydream.data.decode import folders_in, images_in
 from daydream.errors import UserError
-from daydream.learner import TestReport
+from daydream.learner.learner import TestReport
 from daydream.methods import load_method
 
 MODEL = {"image_size": 64, "memory": 20, "generator_width": 128, "cut": "stage3"}

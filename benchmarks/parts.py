@@ -12,15 +12,17 @@ from pathlib import Path
 import torch
 from timing import arguments, cells, seconds, show
 
-from daydream import checkpoint, evaluate, mining
-from daydream.checkpoint_files import load_checkpoint, save_checkpoint
+from daydream.components import mining
 from daydream.data.augment import CropFlip, Prepare
 from daydream.data.images import ImageSet, Resident
-from daydream.inference import over_images
-from daydream.memory import Budget, Memory, herd
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import Network
-from daydream.stage import State
+from daydream.protocol import evaluate
+from daydream.protocol.inference import over_images
+from daydream.protocol.memory import Budget, Memory, herd
+from daydream.stages.stage import State
+from daydream.storage import state as checkpoint
+from daydream.storage.checkpoint_files import load_checkpoint, save_checkpoint
 
 
 def main() -> None:

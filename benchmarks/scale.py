@@ -21,21 +21,23 @@ from step import Unwatched, random_stream
 from timing import arguments, cells, seconds, show
 from torch import Tensor, nn
 
-from daydream import checkpoint, mining
-from daydream.checkpoint_files import load_checkpoint, save_checkpoint
+from daydream.components import mining
+from daydream.components.imagination import Imagination, ImaginationSettings
 from daydream.data.augment import CropFlip, Prepare
 from daydream.data.images import ImageSet, Resident
 from daydream.engine.feed import Feed
 from daydream.engine.hardware import Hardware
-from daydream.engine.trainer import Lockstep, Loop, Training
-from daydream.inference import over_images
-from daydream.memory import Budget, Memory, herd
-from daydream.methods.imagination import Imagination, ImaginationSettings
+from daydream.engine.lockstep import Lockstep
+from daydream.engine.loop import Loop, Training
 from daydream.methods.method import Setup
 from daydream.methods.replay import Replay, ReplaySettings
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import Network
-from daydream.stage import State
+from daydream.protocol.inference import over_images
+from daydream.protocol.memory import Budget, Memory, herd
+from daydream.stages.stage import State
+from daydream.storage import state as checkpoint
+from daydream.storage.checkpoint_files import load_checkpoint, save_checkpoint
 
 AXES = ("classes", "images", "memory", "pile", "side")
 CHANNELS, NEW = 64, 5

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from timing import arguments, cells, seconds, show
 
-from daydream.demo import RUNS
+from daydream.experiment.demo import RUNS
 
 COMMAND = [sys.executable, "-m", "daydream"]
 ALONE = [name for name, run in RUNS.items() if "base_from" not in run["run"]]

@@ -15,17 +15,18 @@ from dataclasses import replace
 
 import torch
 
+from daydream.components.imagination import Imagination, ImaginationSettings
 from daydream.data.augment import CropFlip, Prepare
 from daydream.data.images import ImageSet, Resident
 from daydream.engine.feed import Feed
 from daydream.engine.hardware import Hardware
-from daydream.engine.trainer import Lockstep, Loop, Partial, Training
-from daydream.memory import Budget, Memory
-from daydream.methods.imagination import Imagination, ImaginationSettings
+from daydream.engine.lockstep import Lockstep
+from daydream.engine.loop import Loop, Partial, Training
 from daydream.methods.method import Setup
 from daydream.methods.replay import Replay, ReplaySettings
-from daydream.stage import Stage, State
-from daydream.stream import Stream
+from daydream.protocol.memory import Budget, Memory
+from daydream.protocol.stream import Stream
+from daydream.stages.stage import Stage, State
 
 
 class Unwatched:

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from daydream.engine.feed import Feed
 from daydream.engine.hardware import Hardware
-from daydream.engine.trainer import Lockstep, Loop, Training
-from daydream.stage import Stage, State
+from daydream.engine.lockstep import Lockstep
+from daydream.engine.loop import Loop, Training
+from daydream.stages.stage import Stage, State
 
 Begun = tuple[Stage, State]
 

@@ -27,11 +27,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from daydream.config import RunSettings
-from daydream.reproduce.mps import shared_gpu
-from daydream.reproduce.side_by_side import threads
-from daydream.runs import RunFolder
-from daydream.together import first_orders
+from daydream.experiment.config import RunSettings
+from daydream.experiment.together import first_orders
+from daydream.reproduce.executors.mps import shared_gpu
+from daydream.reproduce.executors.processes import threads
+from daydream.storage.run_folder import RunFolder
 
 COMMAND = [sys.executable, "-m", "daydream", "run", "--quiet"]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tiny_runs import Watch
 
-from daydream.config import make_config
-from daydream.experiment import Experiment
+from daydream.experiment.config import make_config
+from daydream.experiment.experiment import Experiment
 
 DATA = {"classes": 6, "train_per_class": 80, "test_per_class": 30, "image_size": 20}
 RUN = {"backbone": "resnet10", "base": 2, "steps": 2, "memory": 60}

@@ -5,29 +5,15 @@ import shlex
 from pathlib import Path
 
 import pytest
+from documents import ROOT, blocks, commands, text
 
-from daydream.cli import main
+from daydream.cli.main import main
 from daydream.data import SOURCES
 from daydream.methods import METHODS
 
-ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 SMALL = 2
 """A run on `shapes` of at most this many epochs is executed; a longer one is planned."""
-
-
-def text(page: str) -> str:
-    return (ROOT / page).read_text(encoding="utf-8")
-
-
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text(page), flags=re.MULTILINE | re.DOTALL)
-
-
-def commands(page: str) -> list[list[str]]:
-    """Return the words of each command in a page's bash blocks, continued lines joined, comments dropped."""
-    lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 def call(words: list[str]) -> int:

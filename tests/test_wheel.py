@@ -75,7 +75,7 @@ def skip_without_registry(folder: Path) -> None:
 def check_contents(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert {"daydream/orders.json", "daydream/py.typed", "daydream/cli.py"} <= set(names)
+    assert {"daydream/protocol/orders.json", "daydream/py.typed", "daydream/cli/main.py"} <= set(names)
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"daydream"}, tops
     kinds = {Path(name).suffix for name in names if name.startswith("daydream/")}
@@ -94,7 +94,7 @@ def pinned(name: str) -> str:
 def test_light_commands_import_nothing_heavy(words: list[str]) -> None:
     program = (
         "import sys\n"
-        "from daydream.cli import main\n"
+        "from daydream.cli.main import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"

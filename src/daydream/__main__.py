@@ -1,5 +1,5 @@
 """Let `python -m daydream` be the command."""
 
-from daydream.cli import main
+from daydream.cli.main import main
 
 main()

@@ -73,6 +73,24 @@ def plain_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
+def as_arguments(values: Mapping[str, Any], defaults: type) -> list[str]:
+    """Write settings as the flags that give them, leaving defaults out."""
+    usual = {field.name: field.default for field in dataclasses.fields(defaults)}
+    words: list[str] = []
+    for name, value in values.items():
+        if value != usual.get(name):
+            words += as_words(name, value)
+    return words
+
+
+def as_words(name: str, value: Any) -> list[str]:
+    """Write a setting as the flag that gives it."""
+    given = flag(name)
+    if isinstance(value, bool):
+        return [given if value else f"--no-{given[2:]}"]
+    return [given, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]
+
+
 def require(condition: bool, message: str) -> None:
     """Raise the user's mistake unless the condition holds."""
     if not condition:

@@ -12,11 +12,11 @@ from daydream.components import blending
 from daydream.components.blending import GRID, Blending, blend, by_counts, measure
 from daydream.data.images import ImageSet
 from daydream.errors import UserError
-from daydream.experiment import Experiment
+from daydream.experiment.experiment import Experiment
 from daydream.methods.method import network
 from daydream.nets.network import Network
-from daydream.stage import Stage, State
-from daydream.stream import Task
+from daydream.protocol.stream import Task
+from daydream.stages.stage import Stage, State
 
 
 def stirred(net: Network, seed: int, by: float = 0.3) -> Network:

@@ -10,7 +10,7 @@ from torch import Tensor
 from daydream.components.ema import averaged, follow
 from daydream.methods.method import network
 from daydream.nets.network import Network
-from daydream.stage import State
+from daydream.stages.stage import State
 
 DECAY = 0.7
 
@@ -52,7 +52,7 @@ def test_an_increment_leaves_the_average_of_its_steps() -> None:
 
 def test_the_average_is_written_by_every_checkpoint() -> None:
     """It changes, though nothing in it trains."""
-    from daydream.checkpoint import Ledger
+    from daydream.storage.state import Ledger
 
     experiment = tiny_experiment(parts={"ema": DECAY})
     state: State = experiment.fresh_state()

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from daydream.components.erasing import blanked, draw_middles
 from daydream.errors import UserError
-from daydream.experiment import Experiment
+from daydream.experiment.experiment import Experiment
 from daydream.nets.network import Network
-from daydream.stage import Batch, Samples, Stage, State
+from daydream.stages.stage import Batch, Samples, Stage, State
 
 
 @pytest.mark.parametrize("share", [0.2, 0.375, 0.9])

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from tiny_runs import StopIn, Watch, tiny_experiment, without_times
 
-from daydream.cli import main
-from daydream.config import config_from_json, make_config, without_effect
+from daydream.cli.main import main
 from daydream.engine import Interrupted
 from daydream.errors import UserError
-from daydream.experiment import Experiment
-from daydream.export import of_run
+from daydream.experiment.config import config_from_json, make_config, without_effect
+from daydream.experiment.experiment import Experiment
+from daydream.experiment.naming import command_of
 from daydream.methods import METHODS, load_method
-from daydream.runs import RunFolder
-from daydream.tables import command_of
+from daydream.storage.run_folder import RunFolder
 
 ALL_ON = {
     "blend": "held-out", "blend_statistics": "measure", "rotations": "all", "rotation_views": "one", "ema": 0.5,
@@ -74,7 +73,7 @@ def test_a_head_with_turned_classes_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         experiment.start(tmp_path / "run", StopIn(0, "train"))
     with pytest.raises(UserError, match="rotated classes"):
-        of_run(experiment, RunFolder.open(tmp_path / "run"))
+        experiment.classifier(RunFolder.open(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(

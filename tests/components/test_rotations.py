@@ -9,12 +9,12 @@ from tiny_runs import Watch, tiny_experiment, without_times
 from torch import Tensor
 
 from daydream.components.rotations import draw_turns, every_turn, one_turn
-from daydream.config import config_from_json
 from daydream.errors import UserError
+from daydream.experiment.config import config_from_json
 from daydream.methods.method import network
 from daydream.nets.heads import HEADS
-from daydream.runs import RunFolder
-from daydream.stage import Samples
+from daydream.stages.stage import Samples
+from daydream.storage.run_folder import RunFolder
 
 
 def turned(image: list[list[float]], quarters: int) -> list[list[float]]:

@@ -38,7 +38,7 @@ def cropped_by_loop(image: Tensor, top: int, left: int, flip: bool, brightness: 
 def test_the_kernel_crops_and_flips_as_the_tensor_code_does() -> None:
     pytest.importorskip("triton", reason="needs triton")
     from daydream.data.augment import _shift_and_scale
-    from daydream.data.crop_kernel import crop_flip
+    from daydream.kernels.crop import crop_flip
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # without a GPU in Triton's interpreter
     augment, stored = CropFlip(Prepare(MEAN, STD, 16)), images(5, 16)

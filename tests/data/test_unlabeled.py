@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from daydream.data import imagenet_subset, shapes, tiny_imagenet, unlabeled
-from daydream.data.class_slice import Labelled
+from daydream.data import unlabeled
 from daydream.data.decoded import Decoded
 from daydream.data.images import ImageSet, Resident
+from daydream.data.sources import imagenet_subset, tiny_imagenet
+from daydream.data.sources.class_slice import Labelled
+from daydream.data.sources.shapes import shapes
 from daydream.data.unlabeled import PileSettings, classes_in_cifar100, load_pile
 
 FROG, BEE, TABBY, MOWER, UMBRELLA = "n01641577", "n02206856", "n02123045", "n03649909", "n04507155"

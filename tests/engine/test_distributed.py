@@ -18,17 +18,17 @@ from team_script import stepped
 from tiny_runs import Watch, tiny_experiment
 from torch import Tensor
 
-from daydream.config import make_config
 from daydream.engine.distributed import Team, joined
 from daydream.engine.feed import Feed
 from daydream.engine.hardware import Hardware
 from daydream.errors import UserError
-from daydream.experiment import Experiment
-from daydream.runs import RunFolder
-from daydream.stage import Stage, State
+from daydream.experiment.config import make_config
+from daydream.experiment.experiment import Experiment
+from daydream.stages.stage import Stage, State
+from daydream.storage.run_folder import RunFolder
 
-TESTS = Path(__file__).parent.parent
-ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+SUPPORT = Path(__file__).parents[1] / "support"
+ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)}
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def torchrun(*words: str) -> subprocess.Popen[str]:
 
 
 def test_two_processes_agree(tmp_path: Path) -> None:
-    process = torchrun(str(TESTS / "team_script.py"), str(tmp_path))
+    process = torchrun(str(SUPPORT / "team_script.py"), str(tmp_path))
     _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))

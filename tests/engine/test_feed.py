@@ -13,8 +13,8 @@ from daydream import rng
 from daydream.data.augment import CropFlip, Plain, Prepare
 from daydream.data.images import ImageSet, Pixels, Resident
 from daydream.engine.feed import Feed, StreamFeed, shuffled
-from daydream.memory import Budget, Memory
-from daydream.stage import Batch, Batches, Samples, Stage, State
+from daydream.protocol.memory import Budget, Memory
+from daydream.stages.stage import Batch, Batches, Samples, Stage, State
 
 CPU = torch.device("cpu")
 PREPARE = Prepare((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255), 8)  # leaves pixel values as they are

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from daydream.engine import Lockstep, Training
-from daydream.engine.trainer import EAGER_STEPS, side_stream
+from daydream.engine.lockstep import EAGER_STEPS, side_stream
 
 
 class Recorder:

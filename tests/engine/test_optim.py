@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from daydream.checkpoint_files import load_checkpoint, save_checkpoint
 from daydream.engine.optim import Optimizer
-from daydream.stage import SGD, Adam, Group
+from daydream.stages.stage import SGD, Adam, Group
+from daydream.storage.checkpoint_files import load_checkpoint, save_checkpoint
 
 CPU = torch.device("cpu")
 KINDS: list[SGD | Adam] = [

@@ -6,8 +6,8 @@ from stages_driven import Notes
 from tiny_runs import tiny_experiment
 
 from daydream.engine import Engine
-from daydream.memory import Budget, Memory
-from daydream.stage import SGD, Group, Stage, State
+from daydream.protocol.memory import Budget, Memory
+from daydream.stages.stage import SGD, Group, Stage, State
 
 
 @pytest.mark.parametrize("sign", [1, -1])

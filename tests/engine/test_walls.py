@@ -6,12 +6,12 @@ import pytest
 import torch
 from tiny_runs import Watch, tiny_experiment, without_times
 
-from daydream.checkpoint_files import load_checkpoint
 from daydream.engine import Interrupted
-from daydream.experiment import Experiment
-from daydream.runs import RunFolder
+from daydream.experiment.experiment import Experiment
+from daydream.storage.checkpoint_files import load_checkpoint
+from daydream.storage.run_folder import RunFolder
 
-WALLS = f"{Path(__file__).parent.parent / 'walls_method.py'}:Walls"
+WALLS = f"{Path(__file__).parents[1] / 'support' / 'walls_method.py'}:Walls"
 
 
 def walls() -> Experiment:

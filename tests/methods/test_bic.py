@@ -14,16 +14,16 @@ from torch import Tensor
 from daydream.data.images import ImageSet
 from daydream.engine import Engine, Interrupted
 from daydream.errors import UserError
-from daydream.experiment import Experiment
-from daydream.export import load_exported, of_run
-from daydream.inference import over_images
-from daydream.memory import Budget
+from daydream.experiment.experiment import Experiment
+from daydream.export.classifier import load_exported
 from daydream.methods.bic import BiC, BiCSettings
 from daydream.methods.method import network
 from daydream.nets.resnet import parameter_count
-from daydream.runs import RunFolder
-from daydream.stage import SGD, Batch, Samples, State
-from daydream.stream import Stream
+from daydream.protocol.inference import over_images
+from daydream.protocol.memory import Budget
+from daydream.protocol.stream import Stream
+from daydream.stages.stage import SGD, Batch, Samples, State
+from daydream.storage.run_folder import RunFolder
 
 
 def bic(budget: Budget) -> BiC:
@@ -248,7 +248,7 @@ def test_export_and_parameters_are_those_of_a_linear_head(finished: RunFolder, t
     assert finished.result is not None
     counts = (finished.result["parameters"], finished.result["head_parameters"])
     assert counts == (experiment.parameters()[0], 6 * (64 + 1))
-    classifier = of_run(experiment, finished)
+    classifier = experiment.classifier(finished)
     assert parameter_count(classifier.network) == sum(counts)
     classifier.write_safetensors(tmp_path / "net.safetensors")
     found = experiment.restore(finished)

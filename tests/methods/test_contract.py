@@ -9,7 +9,7 @@ from tiny_runs import Watch, tiny_experiment, without_times
 
 from daydream.engine import Interrupted
 from daydream.methods import METHODS, load_method
-from daydream.runs import RunFolder
+from daydream.storage.run_folder import RunFolder
 
 RESULT_KEYS = {
     "method", "data", "reports", "average_nme", "average_cnn", "last_nme", "last_cnn", "forgetting", "parameters",

@@ -9,7 +9,7 @@ from tiny_runs import Watch, real_training, tiny_experiment
 
 from daydream.methods.icarl import ICaRL, ICaRLSettings
 from daydream.methods.method import network
-from daydream.stage import SGD, Batch, Samples, Stage, State
+from daydream.stages.stage import SGD, Batch, Samples, Stage, State
 
 CLASSES = 6  # of the tiny stream, of which two are base classes and two arrive at a time
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from daydream.engine import Interrupted
 from daydream.errors import UserError
-from daydream.experiment import Experiment
+from daydream.experiment.experiment import Experiment
 from daydream.methods.method import network
-from daydream.runs import RunFolder
-from daydream.stage import State
+from daydream.stages.stage import State
+from daydream.storage.run_folder import RunFolder
 
 SEEN, NEW = 6, 2
 """Classes in the second increment of the tiny run."""

@@ -9,12 +9,12 @@ from stages_driven import after_task, batch_of, begun, stirred
 from tiny_runs import tiny_experiment
 
 from daydream import rng
-from daydream.experiment import Experiment
+from daydream.experiment.experiment import Experiment
 from daydream.methods.method import network
 from daydream.methods.replay import ReplaySettings
 from daydream.nets.heads import imprint
 from daydream.nets.network import mean_weight_norm
-from daydream.stage import SGD, State
+from daydream.stages.stage import SGD, State
 
 SEEN, NEW = 6, 2
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from daydream.nets.aside import IMAGINING, Aside
 from daydream.nets.network import Company, Network
 from daydream.nets.norm import Norm
+from daydream.nets.side_streams import beside
 from daydream.nets.timm_backbone import _with_guests
 
 HOSTS, GUESTS, CHANNELS, SIDE = 4, 3, 5, 2
@@ -89,7 +89,7 @@ def test_a_network_gives_the_same_with_company(training: bool) -> None:
         net.load_state_dict(before)
         alone, after = call(), copy.deepcopy(net.state_dict())
         net.load_state_dict(before)
-        company = Company(images=v, maps=lambda: (maps, Aside(maps.device, IMAGINING)))
+        company = Company(images=v, maps=lambda: (maps, beside(maps.device, "imagining")))
         with net.joined_by(company):
             found = call()
         for mine, theirs in zip(found, alone, strict=True):

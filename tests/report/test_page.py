@@ -9,7 +9,7 @@ import pytest
 from tiny_runs import Watch, tiny_experiment
 from written_runs import write_run
 
-from daydream.cli import main
+from daydream.cli.main import main
 from daydream.report.features import NONE, feature_charts, has_generators
 from daydream.report.gather import read_runs
 from daydream.report.page import as_script, render

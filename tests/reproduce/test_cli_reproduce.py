@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 from tiny_grids import TINY
 
-from daydream.cli import main
-from daydream.cli_reproduce import Teller
+from daydream.cli.main import main
+from daydream.cli.reproduce import Teller
 from daydream.engine import Interrupted
 from daydream.reproduce import cost, jobs, protocols
 from daydream.reproduce.cost import Cost, Trial

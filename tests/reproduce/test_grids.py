@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from daydream.config import make_config
 from daydream.errors import UserError
+from daydream.experiment.config import make_config
 from daydream.methods import METHODS
 from daydream.methods.replay import Dream
 from daydream.reproduce import grids, protocols

@@ -8,13 +8,13 @@ from tiny_grids import TINY, StopAt, tiny_plan
 from tiny_runs import Watch, without_times
 
 from daydream import atomic
-from daydream.config import make_config
 from daydream.engine import Interrupted
-from daydream.experiment import Experiment
+from daydream.experiment.config import make_config
+from daydream.experiment.experiment import Experiment
 from daydream.reproduce import grids, jobs, protocols, runner
 from daydream.reproduce.jobs import InProcess, Outcome, make_job, with_order
 from daydream.reproduce.runner import Turns
-from daydream.runs import RunFolder
+from daydream.storage.run_folder import RunFolder
 
 
 def test_jobs_that_share_a_base_task_wait_for_the_first(tmp_path: Path) -> None:

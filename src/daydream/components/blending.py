@@ -26,12 +26,12 @@ from daydream import rng
 from daydream.data.augment import Prepare
 from daydream.data.images import ImageSet
 from daydream.errors import UserError
-from daydream.inference import BATCH
-from daydream.memory import EVERY_ASIDE, FIRST_ASIDE
 from daydream.methods.method import Method, network
 from daydream.nets.network import Network
-from daydream.stage import Batches, Stage, State
-from daydream.stream import Stream, Task, places_in_class
+from daydream.protocol.inference import BATCH
+from daydream.protocol.memory import EVERY_ASIDE, FIRST_ASIDE
+from daydream.protocol.stream import Stream, Task, places_in_class
+from daydream.stages.stage import Batches, Stage, State
 
 Statistics = Literal["blend", "measure"]
 COUNTS_POWER = 0.25

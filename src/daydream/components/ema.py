@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from daydream.methods.method import network
-from daydream.stage import Stage, State
+from daydream.stages.stage import Stage, State
 
 
 def averaged(stage: Stage, decay: float) -> Stage:

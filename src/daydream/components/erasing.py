@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from daydream.stage import Batch, Batches, Stage, State
+from daydream.stages.stage import Batch, Batches, Stage, State
 
 
 def erased(stage: Stage, share: float) -> Stage:

@@ -2,7 +2,7 @@
 
 Each is off by default, and a run without them is what it would be without this file. They change a task's one stage
 that trains the network with its batch norm: blank squares within rotations within averaging within blending. The one
-that needs unlabelled images, `pile_distill.py`, comes around all of them, as imagination does.
+that needs unlabelled images, `pile_teaching.py`, comes around all of them, as imagination does.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from daydream.components.ema import averaged
 from daydream.components.erasing import erased
 from daydream.components.rotations import rotated, settled
 from daydream.methods.method import Method
+from daydream.protocol.stream import Stream, Task
 from daydream.settings import require, setting
-from daydream.stage import Stage
-from daydream.stream import Stream, Task
+from daydream.stages.stage import Stage
 
 OFF = "1"
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from daydream import rng
 from daydream.methods.method import network
-from daydream.stage import Batch, Batches, Samples, Stage, State
+from daydream.stages.stage import Batch, Batches, Samples, Stage, State
 
 TURNS = 4
 Views = Literal["four", "one"]

@@ -1,7 +1,8 @@
-"""Sources of images by name; a source's module is imported when it is asked for.
+"""Images: where they come from, how they are kept and augmented, and the unlabelled pile.
 
-A source is a module with a frozen dataclass `Settings` and `load(root, settings) -> Dataset`; one that also has a pile
-of unlabelled images offers `unlabeled(root, settings) -> ImageSet`.
+A source, by its name in `SOURCES`, is a module or an object with a frozen dataclass `Settings` and
+`load(root, settings) -> Dataset`; one that also has a pile of unlabelled images offers
+`unlabeled(root, settings) -> ImageSet`. It is imported when it is asked for.
 """
 
 import importlib
@@ -14,13 +15,19 @@ if TYPE_CHECKING:  # listing the sources, or decoding in a worker process, must 
     from daydream.data.images import Dataset
 
 SOURCES: dict[str, tuple[str, str]] = {
-    "shapes": ("daydream.data.shapes", "procedural shapes, made on the spot: the embedded default"),
-    "cifar100": ("daydream.data.cifar100", "CIFAR-100, the official python archive or its unpacked folder"),
-    "cifar10": ("daydream.data.cifar10", "CIFAR-10, the official python archive or its unpacked folder"),
-    "imagenet32": ("daydream.data.imagenet32", "downsampled ImageNet, the 32x32 batch files"),
-    "tiny-imagenet": ("daydream.data.tiny_imagenet", "Tiny-ImageNet-200, the official folder tree, 64x64"),
-    "imagenet-subset": ("daydream.data.imagenet_subset", "100 classes of an ILSVRC train/ and val/ tree, 224x224"),
-    "folder": ("daydream.data.folder", "your own images: DIR/<class>/*.{png,jpg,jpeg,webp,bmp,gif}"),
+    "shapes": ("daydream.data.sources.shapes.shapes", "procedural shapes, made on the spot: the embedded default"),
+    "cifar100": (
+        "daydream.data.sources.cifar:CIFAR100",
+        "CIFAR-100, the official python archive or its unpacked folder",
+    ),
+    "cifar10": ("daydream.data.sources.cifar:CIFAR10", "CIFAR-10, the official python archive or its unpacked folder"),
+    "imagenet32": ("daydream.data.sources.imagenet32", "downsampled ImageNet, the 32x32 batch files"),
+    "tiny-imagenet": ("daydream.data.sources.tiny_imagenet", "Tiny-ImageNet-200, the official folder tree, 64x64"),
+    "imagenet-subset": (
+        "daydream.data.sources.imagenet_subset",
+        "100 classes of an ILSVRC train/ and val/ tree, 224x224",
+    ),
+    "folder": ("daydream.data.sources.folder", "your own images: DIR/<class>/*.{png,jpg,jpeg,webp,bmp,gif}"),
 }
 
 
@@ -33,10 +40,12 @@ class Source(Protocol):
 
 
 def source(name: str) -> Source:
-    """Import the module of a source by its name."""
+    """Import a source by its name."""
     if name not in SOURCES:
         raise unknown("data set", name, SOURCES)
-    return cast(Source, importlib.import_module(SOURCES[name][0]))
+    module, _, attribute = SOURCES[name][0].partition(":")
+    found = importlib.import_module(module)
+    return cast(Source, getattr(found, attribute) if attribute else found)
 
 
 def required_root(root: Path | None, name: str, where: str) -> Path:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daydream.kernels_there import by_kernels
+from daydream.fast import by_kernels
 
 Draws = dict[str, Tensor]
 BRIGHTNESS = 63 / 255  # the jitter of PODNet and of the paper's released code
@@ -91,7 +91,7 @@ class CropFlip:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         size, pad = images.shape[2], self.prepare.size // 8
         if by_kernels(images):
-            from daydream.data.crop_kernel import crop_flip
+            from daydream.kernels.crop import crop_flip
 
             constants = _shift_and_scale(self.prepare.mean, self.prepare.std, images.device)
             return crop_flip(images, draws["offset"], draws["flip"], draws["brightness"], *constants, pad)

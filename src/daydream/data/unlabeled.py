@@ -115,7 +115,7 @@ def _settings(name: str, kind: type, image_size: int) -> Any:
     if "image_size" not in {field.name for field in fields(kind)}:
         return kind()
     from daydream.data.decode import canvas_size
-    from daydream.data.folder import LARGE
+    from daydream.data.sources.folder import LARGE
 
     margin = name == "imagenet-subset" or (name == "folder" and image_size > canvas_size(LARGE, "imagenet"))
     return kind(image_size=max(8, round(image_size * 224 / 256) if margin else image_size))
@@ -147,7 +147,7 @@ def _chosen(images: "ImageSet", settings: PileSettings, name: str) -> "ImageSet"
 def _require_ids(class_names: tuple[str, ...], settings: PileSettings, name: str) -> None:
     unnamed = [text for text in class_names if not re.fullmatch(r"n\d{8}", text)]
     if unnamed and name == "imagenet32":
-        from daydream.data.imagenet32 import CLASS_IDS
+        from daydream.data.sources.imagenet32 import CLASS_IDS
 
         raise UserError(
             f"--pile-exclude {settings.pile_exclude} needs ImageNet's class ids, but the folder of 'imagenet32' lacks "

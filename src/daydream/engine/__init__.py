@@ -1,15 +1,8 @@
-"""Runs stages: the only place that calls backward and an optimiser's step."""
+"""The one training loop: runs the stages of a method on a device, and knows no method."""
 
+from daydream.engine.engine import Engine
 from daydream.engine.hardware import Hardware
-from daydream.engine.trainer import Engine, EpochReport, Interrupted, Lockstep, Partial, Training, Watcher
+from daydream.engine.lockstep import Lockstep
+from daydream.engine.loop import EpochReport, Interrupted, Partial, Training, Watcher
 
-__all__ = [
-    "Engine",
-    "EpochReport",
-    "Hardware",
-    "Interrupted",
-    "Lockstep",
-    "Partial",
-    "Training",
-    "Watcher",
-]
+__all__ = ["Engine", "EpochReport", "Hardware", "Interrupted", "Lockstep", "Partial", "Training", "Watcher"]

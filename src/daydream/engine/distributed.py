@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from daydream.errors import UserError
-from daydream.stage import State
+from daydream.stages.stage import State
 
 PATIENCE = timedelta(hours=12)  # the first process may decode a data set alone; one that dies is noticed at once
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from torch import Tensor
 from daydream import rng
 from daydream.data.images import Resident
 from daydream.engine.distributed import ALONE, Team
-from daydream.stage import Batch, Batches, Clock, Samples, Stage, State
+from daydream.stages.stage import Batch, Batches, Clock, Samples, Stage, State
 
 log = logging.getLogger("daydream")
 

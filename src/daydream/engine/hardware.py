@@ -11,7 +11,7 @@ from torch import nn
 
 from daydream.engine.distributed import ALONE, Team
 from daydream.errors import UserError
-from daydream.kernels_there import has_triton
+from daydream.fast import has_kernels
 
 log = logging.getLogger("daydream")
 
@@ -63,7 +63,7 @@ class Hardware:
         if team.size > 1 and (capture or compile):
             log.info("in several processes no step is compiled or captured as a CUDA graph")
             capture = compile = False
-        kernels = gpu and compile and precision == "bf16" and has_triton()
+        kernels = gpu and compile and precision == "bf16" and has_kernels()
         return cls(chosen, precision, compile, capture, kernels)  # type: ignore[arg-type]
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from daydream.stage import SGD, Adam, Group
+from daydream.stages.stage import SGD, Adam, Group
 
 
 class Optimizer:

@@ -1,4 +1,7 @@
-"""Methods by name; a method's module is imported when it is asked for."""
+"""Class-incremental methods, one file a paper: found by name, imported when asked for.
+
+All that the author of a method needs comes from here and from `daydream.stages` (losses, schedules).
+"""
 
 import hashlib
 import importlib
@@ -8,7 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from daydream.errors import UserError, unknown
-from daydream.methods.method import Method
+from daydream.methods.method import (
+    Method,
+    Prediction,
+    RebalancingSettings,
+    RehearsalSettings,
+    Setup,
+    TrainingSettings,
+    by_both,
+    joined,
+    memory_names,
+    network,
+)  # fmt: skip
+from daydream.nets.network import Network
+from daydream.protocol.stream import Stream, Task
+from daydream.settings import require, setting
+from daydream.stages.stage import SGD, Adam, Batch, Batches, Group, Samples, Stage, State
+
+__all__ = [
+    "METHODS", "SGD", "Adam", "Batch", "Batches", "Group", "Method", "Network", "Prediction", "RebalancingSettings",
+    "RehearsalSettings", "Samples", "Setup", "Stage", "State", "Stream", "Task", "TrainingSettings", "by_both",
+    "joined", "load_method", "memory_names", "network", "require", "resolve", "setting", "source_digest",
+]  # fmt: skip
 
 METHODS: dict[str, tuple[str, str]] = {
     "finetune": (

@@ -24,17 +24,18 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from daydream import rng, schedules
+from daydream import rng
 from daydream.data.images import ImageSet
 from daydream.errors import UserError
-from daydream.inference import over_images
-from daydream.losses import cross_entropy, soft_cross_entropy
-from daydream.memory import EVERY_ASIDE, FIRST_ASIDE
 from daydream.methods.method import Method, RehearsalSettings, by_both, joined, memory_names, network
 from daydream.nets.heads import LinearHead
+from daydream.protocol.inference import over_images
+from daydream.protocol.memory import EVERY_ASIDE, FIRST_ASIDE
+from daydream.protocol.stream import Stream, Task, places_in_class
 from daydream.settings import require, setting
-from daydream.stage import SGD, Batch, Group, Stage, State
-from daydream.stream import Stream, Task, places_in_class
+from daydream.stages import schedules
+from daydream.stages.losses import cross_entropy, soft_cross_entropy
+from daydream.stages.stage import SGD, Batch, Group, Stage, State
 
 FALLS = schedules.step_down((100, 150, 200), of=250)
 SHIFT_PENALTY = 0.1  # on beta^2 / 2 (released code)

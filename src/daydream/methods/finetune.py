@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from daydream.methods.method import Method, TrainingSettings
-from daydream.stage import Stage
-from daydream.stream import Task
+from daydream.protocol.stream import Task
+from daydream.stages.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from daydream import schedules
-from daydream.losses import overwritten_bce
 from daydream.methods.method import Method, RehearsalSettings, by_both, joined, network
+from daydream.protocol.stream import Task
 from daydream.settings import setting
-from daydream.stage import Batch, Stage, State
-from daydream.stream import Task
+from daydream.stages import schedules
+from daydream.stages.losses import overwritten_bce
+from daydream.stages.stage import Batch, Stage, State
 
 FALLS = schedules.step_down((49, 63), factor=0.2, of=70)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from daydream.methods.method import Method, TrainingSettings
+from daydream.protocol.stream import Stream, Task
 from daydream.settings import setting
-from daydream.stage import Stage, State
-from daydream.stream import Stream, Task
+from daydream.stages.stage import Stage, State
 
 
 @dataclass(frozen=True, kw_only=True)

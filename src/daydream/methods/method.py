@@ -10,20 +10,20 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
-from daydream import rng, schedules
-from daydream.checkpoint import Kinds
+from daydream import rng
 from daydream.data.augment import Augment, Prepare
 from daydream.data.images import ImageSet
-from daydream.inference import over_images
-from daydream.losses import cross_entropy
-from daydream.memory import Budget
-from daydream.nets.aside import TEACHING, Aside
 from daydream.nets.heads import imprint
 from daydream.nets.network import Network, mean_weight_norm
 from daydream.nets.resnet import parameter_count
+from daydream.nets.side_streams import beside
+from daydream.protocol.inference import over_images
+from daydream.protocol.memory import Budget
+from daydream.protocol.stream import Stream, Task
 from daydream.settings import flag, require, setting
-from daydream.stage import SGD, Batch, Batches, Group, Schedule, Stage, State
-from daydream.stream import Stream, Task
+from daydream.stages import schedules
+from daydream.stages.losses import cross_entropy
+from daydream.stages.stage import SGD, Batch, Batches, Group, Kinds, Schedule, Stage, State
 
 
 @dataclass(frozen=True)
@@ -311,10 +311,10 @@ def by_both(state: State, run: Callable[[Network], T], taught: Callable[[Network
 
     On a GPU the two passes may run side by side: what they read must outlive the call, as a batch does.
     """
-    with Aside(state.device, TEACHING) as aside, torch.no_grad():
+    with beside(state.device, "teaching") as teaching, torch.no_grad():
         theirs = (taught or run)(network(state, "old"))
     ours = run(network(state))
-    aside.join()
+    teaching.join()
     return ours, theirs
 
 

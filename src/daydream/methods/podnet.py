@@ -16,13 +16,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from daydream.losses import cosine_distillation, nca, pod_spatial
 from daydream.methods.method import Method, RebalancingSettings, Setup, all_but_old_classes, by_both, network
 from daydream.nets.heads import ScaledProxyHead
 from daydream.nets.resnet import pooled
+from daydream.protocol.stream import Task
 from daydream.settings import require, setting
-from daydream.stage import Stage, State, constant
-from daydream.stream import Task
+from daydream.stages.losses import cosine_distillation, nca, pod_spatial
+from daydream.stages.stage import Stage, State, constant
 
 HEADS = {"cnn": "scaled-proxy", "nme": "proxy"}  # similarities times 1 and a learned scale, or times 3 squared
 SPATIAL = {"cnn": 3.0, "nme": 5.0}

@@ -14,11 +14,11 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from daydream.losses import cosine_distillation
 from daydream.methods.method import Method, RehearsalSettings, by_both, joined, network
+from daydream.protocol.stream import Task
 from daydream.settings import require, setting
-from daydream.stage import Batch, Group, Stage, State
-from daydream.stream import Task
+from daydream.stages.losses import cosine_distillation
+from daydream.stages.stage import Batch, Group, Stage, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Replay(Method[ReplaySettings]):
 
 
 class Imagine(Replay):
-    """Replay and imagination: the paper's method. See `imagination.py`, which adds the generators."""
+    """Replay and imagination: the paper's method. See `components/imagination.py`, which adds the generators."""
 
     imagines = "generators"
 
@@ -97,7 +97,7 @@ class Dream(Replay):
 
 
 class Mixup(Replay):
-    """Replay and pixel mixtures in place of imagined counterparts. See `mixup.py`, which adds them."""
+    """Replay and pixel mixtures in place of imagined counterparts. See `components/mixup.py`, which adds them."""
 
     imagines = "pixels"
     defaults = MappingProxyType({"pile_distillation": 0.0})  # mixtures alone are what the paper compares with

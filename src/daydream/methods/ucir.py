@@ -13,13 +13,13 @@ from typing import cast
 
 from torch import Tensor
 
-from daydream import schedules
-from daydream.losses import cosine_distillation, margin_ranking
 from daydream.methods.method import Method, RebalancingSettings, all_but_old_classes, by_both, network
 from daydream.nets.heads import CosineHead
+from daydream.protocol.stream import Task
 from daydream.settings import flag, require, setting
-from daydream.stage import Stage, State
-from daydream.stream import Task
+from daydream.stages import schedules
+from daydream.stages.losses import cosine_distillation, margin_ranking
+from daydream.stages.stage import Stage, State
 
 FALLS = schedules.step_down([80, 120], of=160)
 FINETUNE_FALLS = schedules.step_down([10], of=20)

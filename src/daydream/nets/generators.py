@@ -32,7 +32,7 @@ class ClassConv(nn.Module):
         self.weight = nn.Parameter(spread * torch.randn(classes, channels_out, channels_in, size, size))
         self.ready: tuple[object, Tensor] | None = None
         self.kernels = False
-        """Whether passes under autocast run by our own kernels where they fit (`conv_kernels.py`), which need a GPU."""
+        """Whether passes under autocast run by our own kernels where they fit (`bank_conv.py`), which need a GPU."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast, as torch asks for it, and lie in memory as the device then wants it: no pass need turn it."""
@@ -44,12 +44,12 @@ class ClassConv(nn.Module):
         """[N, G * in, h, w] -> [N, G * out, h, w]: group g by the weights of class `which[g]`, or of class g."""
         trains = torch.is_grad_enabled() and self.weight.requires_grad
         if self.kernels and torch.is_autocast_enabled(x.device.type):
-            from daydream.nets import conv_kernels  # needs triton
+            from daydream.kernels import bank_conv  # needs triton
 
             if which is None and trains:
-                return conv_kernels.convolved(x, self.weight)
+                return bank_conv.convolved(x, self.weight)
             if which is not None and not self.weight.requires_grad and not x.requires_grad:
-                return conv_kernels.of_classes(x, self.for_kernels(x.dtype), which)
+                return bank_conv.of_classes(x, self.for_kernels(x.dtype), which)
         weight = self.laid_out() if which is None else self.as_gathered(x.dtype)[which]
         flat = weight.flatten(0, 1)
         if flat.is_cuda:
@@ -97,7 +97,7 @@ class ClassNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(classes, channels))
         self.register_buffer("running_var", torch.ones(classes, channels))
         self.kernels = False
-        """Whether passes under autocast run by our own kernels (`norm_kernels.py`), which need a GPU."""
+        """Whether passes under autocast run by our own kernels (`bank_norm.py`), which need a GPU."""
 
     def forward(self, x: Tensor, which: Tensor | None, track: bool = True) -> Tensor:
         """[N, G * k, h, w] -> the same shape. In train mode the groups are all classes of the bank, in order.
@@ -119,10 +119,10 @@ class ClassNorm(nn.Module):
             and torch.is_autocast_enabled(x.device.type)
             and (self.training or not self.trained_on(x, side))
         ):
-            from daydream.nets import norm_kernels  # needs triton
+            from daydream.kernels import bank_norm  # needs triton
 
-            norm = norm_kernels.Norm(self.running_mean, self.running_var, self.weight, self.bias)
-            return norm_kernels.rectified(x, side, norm, which, self.training, track)
+            norm = bank_norm.Norm(self.running_mean, self.running_var, self.weight, self.bias)
+            return bank_norm.rectified(x, side, norm, which, self.training, track)
         y = self(x, which, track)
         return F.relu(y if side is None else y + side)
 

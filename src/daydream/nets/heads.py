@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from daydream.nets.clusters import by_class, k_means
-from daydream.rows import nearest_proxies, unit
+from daydream.nets.cosine_ops import nearest_proxies, unit
+from daydream.nets.kmeans import by_class, k_means
 
 PROXIES = 10  # per class: PODNet section 3.2, and the paper's released configuration
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from daydream.errors import UserError, unknown
-from daydream.nets.aside import Aside
 from daydream.nets.heads import HEADS, Head
 from daydream.nets.norm import Hosting
 from daydream.nets.resnet import BACKBONES, Backbone, pooled, to_channels_last
+from daydream.nets.side_streams import Beside
 from daydream.nets.timm_backbone import PREFIX, architecture, check_timm, check_timm_image_size, timm_backbone
 
 STAGES = ("stage1", "stage2", "stage3", "stage4")
@@ -58,7 +58,7 @@ class Half(Hosting, nn.Sequential):
     def __init__(self) -> None:
         super().__init__()
         self.kernels = False
-        """Whether passes under autocast run by our own kernels (`fused.py`), which need a GPU."""
+        """Whether passes under autocast run by our own kernels (`kernel_stages.py`), which need a GPU."""
         self.compiled: set[tuple[object, ...]] = set()
         """The passes whose kernels are compiled."""
 
@@ -78,9 +78,9 @@ class Half(Hosting, nn.Sequential):
 
     def use_kernels(self) -> bool:
         """Run by our own kernels from now on, if they fit all stages; say whether they do."""
-        from daydream.nets.fused import layers_of  # needs triton
+        from daydream.nets.kernel_stages import stack_of  # needs triton
 
-        self.kernels = all(layers_of(module) for module in self.children() if not isinstance(module, Pool))
+        self.kernels = all(stack_of(module) for module in self.children() if not isinstance(module, Pool))
         return self.kernels
 
     def forward(self, x: Tensor, every: bool = False) -> Any:
@@ -95,14 +95,14 @@ class Half(Hosting, nn.Sequential):
 
     def by_kernels(self, x: Tensor) -> Callable[[nn.Module, Tensor], Tensor]:
         """Return what passes maps through a stage by our kernels, compiled ahead for the first x of a kind."""
-        from daydream.nets import fused
+        from daydream.nets import kernel_stages
 
-        back = fused.trained_on(self, x)
+        back = kernel_stages.trained_on(self, x)
         key = (x.shape, x.dtype, self.training, back, self.hosts)
         if key not in self.compiled:
-            fused.compile_ahead([module for module in self.children() if not isinstance(module, Pool)], x, back)
+            kernel_stages.compile_ahead([module for module in self.children() if not isinstance(module, Pool)], x, back)
             self.compiled.add(key)
-        return functools.partial(fused.run, hosts=self.hosts)
+        return functools.partial(kernel_stages.run, hosts=self.hosts)
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Company:
 
     images: Tensor | None = None
     """Images [V, 3, H, W], for both halves."""
-    maps: Callable[[], tuple[Tensor, Aside]] | None = None
+    maps: Callable[[], tuple[Tensor, Beside]] | None = None
     """What makes maps [M, c, h, w] for the upper half: asked before the batch passes, awaited where they join it."""
     features: Tensor | None = None
     """What came of the maps and then of the images [M + V, D], after the pass."""
@@ -186,8 +186,8 @@ class Network(nn.Module):
         with self.lower.hosting(None if company.images is None else count):
             lower = self.lower(x if company.images is None else torch.cat([x, company.images]), every=True)
         hosts, guests = (list(part) for part in zip(*(parted(maps, count) for maps in lower), strict=True))
-        for _, aside in made:
-            aside.join()
+        for _, beside in made:
+            beside.join()
         joining = [hosts[-1], *(maps for maps, _ in made), guests[-1]]
         with self.upper.hosting(count):
             upper = self.upper(torch.cat([maps.to(hosts[-1].dtype) for maps in joining]), every=True)

@@ -46,11 +46,11 @@ def charts_or_reason(run: Run) -> list[Figure] | str:
     """Load a run's data and last checkpoint and draw its first classes; say why where that cannot be done."""
     from threadpoolctl import threadpool_limits
 
-    from daydream import look
-    from daydream.config import config_from_json
-    from daydream.experiment import Experiment
+    from daydream.experiment.config import config_from_json
+    from daydream.experiment.experiment import Experiment
     from daydream.nets.generators import GeneratorBank
-    from daydream.runs import RunFolder
+    from daydream.report import look
+    from daydream.storage.run_folder import RunFolder
 
     try:
         experiment = Experiment(config_from_json(run.config))

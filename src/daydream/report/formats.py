@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from daydream.errors import UserError
 from daydream.report.gather import Run, Section, sections
 from daydream.report.summary import MEASURES, Line, lines_of
-from daydream.runs import resume_command
+from daydream.storage.run_folder import resume_command
 
 ABOUT = (
     "Top-1 accuracy in per cent on all classes seen: CNN by the head, NME by the nearest mean of exemplars. Average is "

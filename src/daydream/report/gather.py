@@ -7,11 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from daydream import evaluate
-from daydream.config import FORMAT
 from daydream.errors import UserError
-from daydream.runs import RunFolder
-from daydream.tables import data_name, variants
+from daydream.experiment.config import FORMAT
+from daydream.experiment.naming import data_name, variants
+from daydream.protocol import evaluate
+from daydream.storage.run_folder import RunFolder
 
 Row = dict[str, Any]
 KINDS = ("nme", "cnn")

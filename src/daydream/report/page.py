@@ -11,12 +11,12 @@ from typing import Any
 
 from daydream import __version__
 from daydream.errors import UserError
+from daydream.experiment.naming import command_of
 from daydream.report.charts import Figure, comparison, style_of
 from daydream.report.features import undrawn
 from daydream.report.gather import Run, Section, sections
 from daydream.report.run_charts import charts_of
 from daydream.report.summary import MEASURES, lines_of
-from daydream.tables import command_of
 
 NEEDS = ("jinja2", "plotly")
 HOW = "pip install 'daydream[report]'"

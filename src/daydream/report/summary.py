@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from daydream.report.beside_paper import paper_cell
 from daydream.report.gather import Run
-from daydream.report.paper import paper_cell
 from daydream.reproduce.paper import PaperCell
 
 MEASURES = {

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daydream import atomic
-from daydream.config import make_config
 from daydream.engine import EpochReport
 from daydream.errors import UserError
-from daydream.experiment import Experiment
+from daydream.experiment.config import make_config
+from daydream.experiment.experiment import Experiment
+from daydream.protocol.stream import Task
 from daydream.reproduce.plan import Plan, Planned
 from daydream.reproduce.protocols import Values
-from daydream.runs import read_json
-from daydream.stage import Stage
-from daydream.stream import Task
+from daydream.stages.stage import Stage
+from daydream.storage.run_folder import read_json
 
 if TYPE_CHECKING:
-    from daydream.progress import StopSwitch
+    from daydream.experiment.progress import StopSwitch
 
 TRIALS = "trials.json"
 STEPS = 5  # in an epoch of a trial
@@ -102,8 +102,8 @@ def estimate(plan: Plan, announce: Callable[[str], None], switch: "StopSwitch | 
 
 def kind_of(values: Values) -> str:
     """Name what a step's time depends on: the machine, the data, the network, the method, its generators and parts."""
+    from daydream.components.imagination import ImaginationSettings
     from daydream.engine import Hardware
-    from daydream.methods.imagination import ImaginationSettings
 
     config = make_config(**values)
     run, parts = config.run, config.parts

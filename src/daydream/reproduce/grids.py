@@ -140,7 +140,7 @@ def depth(choices: Choices, tasks: int | None) -> list[Cell]:
 
 def tradeoffs(choices: Choices, tasks: int | None) -> list[Cell]:
     """The four trade-off parameters, one at a time: without it, a quarter of its default, four times its default."""
-    from daydream.methods.imagination import FORMS, ImaginationSettings
+    from daydream.components.imagination import FORMS, ImaginationSettings
     from daydream.methods.replay import ReplaySettings
 
     usual = ImaginationSettings()

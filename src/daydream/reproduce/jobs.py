@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from daydream.config import config_from_json, make_config
 from daydream.engine import Interrupted
 from daydream.errors import UserError
+from daydream.experiment.config import config_from_json, make_config
 from daydream.reproduce.protocols import Values
-from daydream.runs import RunFolder, read_json
 from daydream.settings import plain_json
+from daydream.storage.run_folder import RunFolder, read_json
 
 if TYPE_CHECKING:
-    from daydream.experiment import Experiment
-    from daydream.progress import Silent
-    from daydream.session import Progress
+    from daydream.experiment.experiment import Experiment
+    from daydream.experiment.progress import Silent
+    from daydream.experiment.session import Progress
 
 LOOK_SECONDS = 0.5  # between two looks at what may start, and at whether a stop was asked for
 
@@ -121,7 +121,7 @@ def attempt(job: Job, progress: "Progress") -> Outcome:
 
 def run_job(job: Job, progress: "Progress") -> dict[str, Any]:
     """Carry out a job, or what is left of it, and return the result."""
-    from daydream.experiment import Experiment
+    from daydream.experiment.experiment import Experiment
 
     folder = Path(job.folder)
     if job.result is not None:
@@ -160,12 +160,12 @@ class SharedBase:
     @classmethod
     def of(cls, experiment: "Experiment") -> "SharedBase | None":
         """Return what an experiment's base task depends on, or None where its method does not share it."""
-        from daydream import base
+        from daydream.experiment import base_task
 
         shared = [stage.shared_as for stage in experiment.stages(experiment.stream.task(0)) if stage.shared_as]
         if not shared:
             return None
-        conditions, settings = plain_json([base.conditions(experiment), shared[0]])
+        conditions, settings = plain_json([base_task.conditions(experiment), shared[0]])
         return cls(conditions, settings, experiment.config.run.seed)
 
     def with_order(self, class_names: Sequence[str]) -> "SharedBase":

@@ -29,7 +29,7 @@ def standin(choices: Choices, tasks: int | None) -> list[Cell]:
 
 def pile_distilled() -> Values:
     """Return the part that brings a method what the pile gives without generators, as strong as imagination has it."""
-    from daydream.methods.imagination import ImaginationSettings
+    from daydream.components.imagination import ImaginationSettings
 
     return {"pile_distill": ImaginationSettings().pile_distillation}
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from daydream.config import make_config
 from daydream.data.images import ImageSet
-from daydream.experiment import Experiment
-from daydream.reproduce.elsewhere import Found, take
+from daydream.experiment.config import make_config
+from daydream.experiment.experiment import Experiment
+from daydream.protocol.stream import class_order
+from daydream.reproduce.imported_results import Found, take
 from daydream.reproduce.jobs import Job, SharedBase, make_job, with_order
 from daydream.reproduce.protocols import Cell
-from daydream.stream import class_order
 
 
 class Sketch(Experiment):

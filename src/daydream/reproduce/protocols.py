@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from daydream.methods import METHODS, load_method
-from daydream.stream import PAPER_ORDERS
+from daydream.protocol.stream import PAPER_ORDERS
 
 Values = dict[str, Any]
 

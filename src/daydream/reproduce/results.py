@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from daydream.config import environment
+from daydream.experiment.config import environment
 from daydream.reproduce import paper
 from daydream.reproduce.grids import OWN, REMARKS
 from daydream.reproduce.jobs import Job, Outcome

@@ -1,0 +1,91 @@
+"""Command-line flags made from settings dataclasses, so that `--help` and config.json can never disagree."""
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+from daydream.errors import UserError
+from daydream.settings import flag
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A settings dataclass shown as one panel of `--help`."""
+
+    key: str
+    title: str
+    settings: type
+
+
+def given(arguments: Sequence[str], flag: str, default: str) -> str:
+    """Return the value of a flag in raw arguments, before they are parsed; as for the parser, the last one counts."""
+    found = default
+    for i, argument in enumerate(arguments):
+        if argument == flag and i + 1 < len(arguments):
+            found = arguments[i + 1]
+        elif argument.startswith(f"{flag}="):
+            found = argument.removeprefix(f"{flag}=")
+    return found
+
+
+def command(sections: Sequence[Section], body: Callable[..., None]) -> Callable[..., None]:
+    """Return `body` with a flag for every field of every section.
+
+    `body` takes its own parameters and `values`: for each section's key, the fields given or defaulted.
+    """
+    own = [p for p in inspect.signature(body).parameters.values() if p.name != "values"]
+    fields = {field.name: (section, field, hint) for section in sections for field, hint in _hinted(section.settings)}
+    count = sum(len(dataclasses.fields(section.settings)) for section in sections)
+    if len(fields) != count:
+        names = [f.name for s in sections for f in dataclasses.fields(s.settings)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise UserError(
+            f"two settings share the name '{twice[0]}' ({sections[-1].title}): rename the method's or the data set's"
+        )
+
+    def call(**arguments: Any) -> None:
+        values: dict[str, dict[str, Any]] = {section.key: {} for section in sections}
+        for name, (section, _, hint) in fields.items():
+            values[section.key][name] = _parse(name, arguments.pop(name), hint)
+        body(values=values, **arguments)
+
+    call.__doc__ = body.__doc__
+    parameters = [_parameter(section, field, hint) for section, field, hint in fields.values()]
+    call.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in [*parameters, *own]}
+    return call
+
+
+def _hinted(settings: type) -> list[tuple[dataclasses.Field[Any], Any]]:
+    hints = typing.get_type_hints(settings)
+    return [(field, hints[field.name]) for field in dataclasses.fields(settings)]
+
+
+def _parameter(section: Section, field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
+    kind: Any = hint
+    extra: dict[str, Any] = {}
+    default = field.default
+    if typing.get_origin(hint) is Literal:
+        kind, extra = str, {"metavar": "|".join(map(str, typing.get_args(hint)))}
+    elif typing.get_origin(hint) is tuple:
+        kind, extra = str, {"metavar": "N,N,..."}
+        default = ",".join(map(str, typing.cast(Sequence[Any], default)))
+    names = [flag(field.name)] if hint is bool and default is False else []
+    option = typer.Option(*names, help=field.metadata.get("help", ""), rich_help_panel=section.title, **extra)
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def _parse(name: str, value: Any, hint: Any) -> Any:
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)[0]
+        try:
+            return tuple(inner(part) for part in value.split(",") if part.strip())
+        except ValueError as error:
+            raise UserError(f"{flag(name)} {value} must be numbers separated by commas") from error
+    return value

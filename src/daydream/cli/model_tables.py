@@ -1,0 +1,95 @@
+"""Tables for the terminal about a model: a lesson's settings, its classes, a test."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from daydream.learner.settings import Choice
+
+if TYPE_CHECKING:
+    from daydream.learner.learner import Learner, TestReport
+    from daydream.learner.model import LessonRecord
+
+SHOWN = 3
+"""Classes an image was wrongly taken for that are named."""
+
+
+def choices_table(choices: Sequence[Choice]) -> Table:
+    """Show what a lesson is about to do, and why."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for choice in choices:
+        table.add_row(Text(choice.name), Text(choice.value, style="bold"), Text(choice.why, style="dim"))
+    return table
+
+
+def lesson_text(learner: "Learner", path: Path) -> str:
+    """Say what a lesson gave."""
+    model = learner.taught
+    last = model.lessons[-1]
+    known = f"lesson {len(model.lessons)}: {len(model.classes)} classes"
+    right = f"{last.accuracy:.1f} % right on {last.held_out} held-out images"
+    error = f"calibration error {last.calibration_error:.1f} %"
+    return f"{known}, {right}, {error}, {last.seconds:.0f} s\n{path}: {size_text(learner, path)}"
+
+
+def imagined_text(lesson: "LessonRecord") -> str:
+    """Say how good a lesson's generators are: few counterparts taken for their class, or little spread, is bad."""
+    if lesson.counterparts_right is None or lesson.counterparts_spread is None:
+        return ""
+    return f"{lesson.counterparts_right:.0f} % right, spread {lesson.counterparts_spread:.2f}"
+
+
+def size_text(learner: "Learner", path: Path) -> str:
+    """Say how large a model file is and what of it are images."""
+    model = learner.taught
+    parts = {"exemplars": len(model.state.memory), "held-out": len(model.held_out), "unlabelled": len(model.pile)}
+    each = model.preprocessing.image_bytes / 1e6
+    images = ", ".join(f"{count:,} {name} ({count * each:.1f} MB)" for name, count in parts.items())
+    return f"{path.stat().st_size / 1e6:.1f} MB, with images: {images}"
+
+
+def classes_table(learner: "Learner", path: Path) -> RenderableType:
+    """Show what a model knows, a line per class and one per lesson."""
+    model, rows = learner.taught, learner.classes
+    heads = ("class", "since lesson", "images", "exemplars", "held out", "generator", "accuracy after each lesson, %")
+    table = Table(*heads)
+    for row in rows:
+        accuracy = " ".join(f"{value:.1f}" for value in row.accuracy)
+        since = f"{row.lesson} ({row.since})"
+        counts = (str(row.images), str(row.exemplars), str(row.held_out))
+        table.add_row(Text(row.name), since, *counts, "yes" if row.generator else "none yet", accuracy)
+    history = Table(
+        "lesson", "date", "method", "new classes", "given again", "images", "accuracy, %", "held-out images", "imagined"
+    )
+    for number, lesson in enumerate(model.lessons, 1):
+        counts = (str(lesson.new), str(lesson.again), str(lesson.images))
+        judged = (f"{lesson.accuracy:.1f}", str(lesson.held_out), imagined_text(lesson))
+        history.add_row(str(number), lesson.date, lesson.method, *counts, *judged)
+    settings, last = model.settings, model.lessons[-1]
+    probabilities = (
+        f"temperature {model.temperature:.2f}, calibration error {last.calibration_error:.1f} % (held-out images)"
+    )
+    lines = [f"{settings.backbone}, images of {settings.image_size} pixels; {probabilities}", size_text(learner, path)]
+    lacking = sum(not row.generator for row in rows)
+    if 0 < lacking < len(rows):
+        lines.append(f"{lacking} classes have no generator yet; a lesson with --unlabeled gives them one")
+    return Group(table, history, *map(Text, lines))
+
+
+def report_table(report: "TestReport") -> RenderableType:
+    """Show a test: a line per class, with what it was taken for."""
+    table = Table("class", "images", "accuracy, %", "taken for")
+    for name, accuracy in report.per_class.items():
+        wrong = sorted(((n, other) for other, n in report.confusion[name].items() if other != name), reverse=True)
+        more = f", {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        taken = ", ".join(f"{other} {n}" for n, other in wrong[:SHOWN]) + more
+        table.add_row(Text(name), str(report.images[name]), f"{accuracy:.1f}", Text(taken))
+    total = sum(report.images.values())
+    return Group(
+        table,
+        Text(f"overall {report.accuracy:.2f} % of {total} images; calibration error {report.calibration_error:.1f} %"),
+    )

@@ -1,0 +1,305 @@
+"""The commands on model files: learn, classes, predict, test, export. Nothing heavy is imported before one needs it."""
+
+import csv
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from daydream.cli import flags
+from daydream.errors import UserError
+from daydream.learner.settings import Choice, LessonSettings, ModelSettings
+from daydream.settings import flag
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from daydream.engine import EpochReport
+    from daydream.learner.learner import Learner
+    from daydream.stages.stage import Stage
+
+log = logging.getLogger("daydream")
+
+ModelPath = Annotated[Path, typer.Argument(help="a model file", show_default=False)]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress")]
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on standard output")]
+NAMED = 10
+"""Skipped files that are named one by one."""
+
+
+def console(stderr: bool = False) -> Console:
+    """Return a console as wide as the terminal, or wide enough for our tables where there is none."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 160
+    return Console(stderr=stderr, width=width, markup=False)  # a path may have brackets in it
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the app."""
+    sections = [
+        flags.Section("model", "A new model, fixed from then on", ModelSettings),
+        flags.Section("lesson", "This lesson", LessonSettings),
+    ]
+    app.command("learn")(flags.command(sections, learn))
+    for name, command in (("classes", classes), ("predict", predict), ("test", measure), ("export", export)):
+        app.command(name)(command)
+
+
+def learn(
+    *,
+    model: Annotated[Path, typer.Argument(help="the model file: a new one, or one that learns more")],
+    folder: Annotated[Path, typer.Argument(help="folder with one sub-folder of images per class")],
+    unlabeled: Annotated[Path | None, typer.Option(help="folder of any images, to imagine with")] = None,
+    test: Annotated[Path | None, typer.Option(help="test images of these classes, a sub-folder each")] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+    values: Annotated[dict[str, Any] | None, typer.Option(hidden=True, parser=json.loads)] = None,
+) -> None:
+    """Teach a model the classes of a folder. What is not given is chosen from the images and the device, and shown."""
+    assert values is not None
+    given = {name: value for name, value in values["model"].items() if value is not None}
+    with lock(model):
+        from daydream.learner.learner import Learner
+
+        if model.exists():
+            learner = Learner.load(model, device=device)
+            check_same(model, given, asdict(learner.given))
+        else:
+            learner = Learner.create(device=device, **given)
+        show = Shown(None if quiet else console(stderr=as_json))
+        with show:
+            record = learner.learn(folder, unlabeled, test, onlooker=show, **values["lesson"])
+        learner.save(model)
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(record)) + "\n")
+    elif not quiet:
+        from daydream.cli.model_tables import lesson_text
+
+        console().print(lesson_text(learner, model), highlight=False)
+
+
+def lock(model: Path) -> AbstractContextManager[None]:
+    """Keep a second process from teaching the same model file; a folder that cannot hold it is said at once."""
+    from daydream import atomic
+
+    if not model.parent.is_dir() or not os.access(model.parent, os.W_OK):
+        what = "cannot be written to" if model.parent.is_dir() else "is not a folder"
+        raise UserError(f"{model.parent} {what}: the model cannot be saved there")
+    complaint = f"{model} is being taught by another process; wait until it is done, or stop it"
+    return atomic.locked(model.parent / f".{model.name}.lock", complaint)
+
+
+def check_same(path: Path, given: dict[str, Any], stands: dict[str, Any]) -> None:
+    """Refuse to change what a model was made with."""
+    for name, value in given.items():
+        if value != stands[name]:
+            stays = f"{path} was made with {stands[name]}, which stays; leave it out, or make a new model"
+            raise UserError(f"{flag(name)} {value}: {stays}")
+
+
+class Shown:
+    """Shows a lesson: its settings first, then a live line in a terminal, plain lines elsewhere, or nothing."""
+
+    def __init__(self, screen: Console | None) -> None:
+        self.screen, self.spoke = screen, time.monotonic()
+        self.bar: Progress | None = None
+
+    def __enter__(self) -> "Shown":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def begins(self, choices: "Sequence[Choice]", stages: "Sequence[Stage]") -> None:
+        if self.screen is None:
+            return
+        from daydream.cli.model_tables import choices_table
+
+        self.screen.print(choices_table(choices), highlight=False)
+        if self.screen.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(24), TimeRemainingColumn(elapsed_when_finished=True))
+            self.bar = Progress(*columns, console=self.screen, transient=True)
+            self.line = self.bar.add_task("learning", total=sum(stage.epochs * stage.steps for stage in stages))
+            self.bar.start()
+
+    def epoch_ends(self, stage: "Stage", report: "EpochReport") -> None:
+        if self.screen is None:
+            return
+        from daydream.cli.progress import PLAIN_SECONDS, loss_text, speed_text
+
+        text = f"{stage.name} epoch {report.epoch + 1}/{report.epochs}: {loss_text(report)}, {speed_text(report)}"
+        if self.bar is not None:
+            self.bar.update(self.line, description=text, advance=stage.steps)
+        elif report.epoch + 1 == report.epochs or time.monotonic() - self.spoke > PLAIN_SECONDS:
+            self.spoke = time.monotonic()
+            self.screen.print(text, highlight=False, markup=False)
+
+
+def loaded(path: Path, device: str = "auto") -> "Learner":
+    from daydream.learner.learner import Learner
+
+    return Learner.load(path, device=device)
+
+
+def classes(model: ModelPath, as_json: Json = False) -> None:
+    """Show what a model knows: its classes, their exemplars and generators, and its accuracy after each lesson."""
+    learner = loaded(model, "cpu")
+    if as_json:
+        about = {
+            "classes": [asdict(row) for row in learner.classes],
+            "lessons": [asdict(r) for r in learner.taught.lessons],
+        }
+        sys.stdout.write(json.dumps(about) + "\n")
+        return
+    from daydream.cli.model_tables import classes_table
+
+    console().print(classes_table(learner, model), highlight=False)
+
+
+def predict(
+    model: ModelPath,
+    files: Annotated[list[str], typer.Argument(help="images, folders of images, or - for a list on standard input")],
+    top: Annotated[int, typer.Option(min=1, help="how many classes to print for an image")] = 3,
+    reject: Annotated[
+        float | None,
+        typer.Option(help="mark what is likely no known class, at the price of this share of known images, e.g. 0.05"),
+    ] = None,
+    as_json: Json = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="print lines of path, rank, label, probability, rejected")
+    ] = False,
+    device: Device = "auto",
+) -> None:
+    """Print the most likely classes of images, with probabilities."""
+    if as_json and as_csv:
+        raise UserError("--json and --csv: give one of the two")
+    learner = loaded(model, device)
+    threshold = None if reject is None else learner.rejection(reject)
+    paths, probabilities = judged(learner, files)
+    names = learner.taught.names
+    best = probabilities.topk(min(top, len(names)), dim=1)
+    rows = [
+        {
+            "path": path,
+            "rejected": None if threshold is None else values[0] < threshold,
+            "classes": [{"label": names[i], "probability": round(p, 6)} for i, p in zip(labels, values, strict=True)],
+        }
+        for path, labels, values in zip(paths, best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+    (print_json if as_json else print_csv if as_csv else print_lines)(rows)
+
+
+def print_json(rows: list[dict[str, Any]]) -> None:
+    sys.stdout.write(json.dumps(rows) + "\n")
+
+
+def print_csv(rows: list[dict[str, Any]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["path", "rank", "label", "probability", "rejected"])
+    for row in rows:
+        rejected = "" if row["rejected"] is None else str(row["rejected"]).lower()
+        for rank, found in enumerate(row["classes"], 1):
+            writer.writerow([row["path"], rank, found["label"], found["probability"], rejected])
+
+
+def print_lines(rows: list[dict[str, Any]]) -> None:
+    width = max(len(row["path"]) for row in rows)
+    for row in rows:
+        found = ", ".join(f"{c['label']} {100 * c['probability']:.1f} %" for c in row["classes"])
+        sys.stdout.write(f"{row['path']:<{width}}  {'likely none of these: ' if row['rejected'] else ''}{found}\n")
+
+
+def judged(learner: "Learner", words: Sequence[str]) -> "tuple[list[str], Tensor]":
+    """Return the images that can be read, and their probabilities; name the others."""
+    import torch
+
+    from daydream.data.decode_pool import decode_all
+    from daydream.data.images import ImageSet, Resident
+    from daydream.learner.intake import paths_of
+
+    listed = [line for line in sys.stdin.read().splitlines() if line.strip()] if "-" in words else []
+    paths = paths_of([*(word for word in words if word != "-"), *listed])
+    decoding = decode_all(paths, learner.taught.preprocessing.canvas)
+    kept = [i for i in range(len(paths)) if i not in decoding.failures]
+    if not kept:
+        reason = f" ({paths[0]}: {decoding.failures[0]})" if paths else ""
+        raise UserError(f"there is no image to judge in {' '.join(words[:3])}{reason}")
+    if decoding.failures:
+        names = [paths[i] for i in sorted(decoding.failures)]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        log.warning(
+            "skipped %d of %d that cannot be decoded: %s%s", len(names), len(paths), ", ".join(names[:NAMED]), more
+        )
+    pixels = Resident(torch.from_numpy(decoding.pixels[kept]))
+    images = ImageSet(pixels, torch.zeros(len(kept), dtype=torch.int64), learner.taught.names)
+    return [paths[i] for i in kept], learner.judged(images)
+
+
+def measure(
+    model: ModelPath,
+    folder: Annotated[Path, typer.Argument(help="folder of test images, one sub-folder per class")],
+    as_json: Json = False,
+    device: Device = "auto",
+) -> None:
+    """Measure a model on test images: accuracy of each class and overall, and what was taken for what."""
+    report = loaded(model, device).test(folder)
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(report)) + "\n")
+        return
+    from daydream.cli.model_tables import report_table
+
+    console().print(report_table(report), highlight=False)
+
+
+def export(
+    path: Annotated[Path, typer.Argument(help="a model file, or the folder of a run")],
+    onnx: Annotated[Path | None, typer.Option(help="write network and head as ONNX (extra `onnx`)")] = None,
+    safetensors: Annotated[
+        Path | None,
+        typer.Option(
+            "--safetensors", "--out", "-o", help="write them as safetensors; of a run, RUN/network.safetensors"
+        ),
+    ] = None,
+) -> None:
+    """Write network and head for other programs, without generators or exemplars: as ONNX or as safetensors."""
+    from daydream.nets.resnet import parameter_count
+
+    if path.is_dir():
+        from daydream.experiment.config import config_from_json
+        from daydream.experiment.experiment import Experiment
+        from daydream.storage.run_folder import RunFolder
+
+        run = RunFolder.open(path)
+        safetensors = safetensors if safetensors or onnx else path / "network.safetensors"
+        classifier = Experiment(config_from_json(run.config)).classifier(run)
+    else:
+        classifier = loaded(path, "cpu").classifier
+    if not (onnx or safetensors):
+        raise UserError(f"say what {path} is to be written as: --onnx FILE or --safetensors FILE")
+    check_targets(path, [target for target in (onnx, safetensors) if target is not None])
+    for target, write in ((onnx, classifier.write_onnx), (safetensors, classifier.write_safetensors)):
+        if target is not None:
+            write(target)
+            sys.stdout.write(f"{target}: {parameter_count(classifier.network):,} parameters, head included\n")
+
+
+def check_targets(source: Path, targets: Sequence[Path]) -> None:
+    """Refuse to write over what is exported, or one file over the other."""
+    for target in targets:
+        if target.exists() and target.samefile(source):
+            raise UserError(f"{target} is the model itself, which would be lost: name another file")
+    if len({target.resolve() for target in targets}) < len(targets):
+        raise UserError(f"{targets[0]} cannot be both ONNX and safetensors: name two files")

@@ -1,0 +1,82 @@
+"""The commands on results: report. Nothing heavy is imported before one needs it."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daydream import atomic
+from daydream.cli import reproduce as cli_reproduce
+from daydream.errors import UserError
+
+
+class Format(StrEnum):
+    html = "html"
+    md = "md"
+    latex = "latex"
+    csv = "csv"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the app."""
+    app.command("report")(report)
+    cli_reproduce.register(app)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="folders of runs, finished or not")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="the file; by default report.html, in a single run's folder, or standard output for a table",
+        ),
+    ] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="html: a page to look at; md, latex or csv: a table of means over seeds")
+    ] = Format.html,
+) -> None:
+    """Compare runs: one page of charts that opens offline in any browser, or a table for a paper.
+
+    Runs on different images get sections of their own. An unfinished run is shown as far as it has come.
+    """
+    from daydream.report.gather import read_runs
+
+    if form is Format.html:
+        from daydream.report.page import HOW, installed
+
+        if not installed():
+            raise UserError(f"the page needs jinja2 and plotly: {HOW}; --format md, latex and csv need neither")
+        out = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    found = read_runs(runs)
+    check_out(out)
+    if form is Format.html:
+        from daydream.report.features import feature_charts
+        from daydream.report.page import render
+
+        text = render(found, feature_charts(found))
+    else:
+        from daydream.report.formats import as_text
+
+        text = as_text(found, form)
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        atomic.write_text(out, text)
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written: {error.strerror or error}") from error
+    sys.stdout.write(f"{out}\n")
+
+
+def check_out(out: Path | None) -> None:
+    """Refuse a file that cannot be written before anything is computed for it."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder; name a file in it")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}; make it, or choose another")

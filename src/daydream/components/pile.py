@@ -1,0 +1,76 @@
+"""What components that use the unlabelled pile share: which of its images are in use, and how they pass beside a batch.
+
+The pile is mined when a task ends, and serves until the next one has: the state keeps which images, and their classes.
+"""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from daydream.components import mining
+from daydream.data.images import ImageSet
+from daydream.methods.method import Method, network
+from daydream.nets.network import Company
+from daydream.protocol.inference import over_images
+from daydream.protocol.stream import Task
+from daydream.stages.stage import Batch, Stage, State
+
+Mining = Literal["entropy", "uniform"]
+
+
+class FromPile(ABC):
+    """Brings unlabelled images to the stages of a method that replay exemplars."""
+
+    def __init__(self, method: Method[Any], pile: ImageSet, mining: Mining) -> None:
+        self.method, self.setup, self.pile, self.mining = method, method.setup, pile, mining
+
+    def stages(self, task: Task, stages: Sequence[Stage]) -> list[Stage]:
+        """Return a method's stages of a task with the component in them."""
+        carried = [self.replayed(task, stage) if stage.exemplars else stage for stage in stages]
+        return carried if task.is_last else [*carried, self.closing(task)]
+
+    @abstractmethod
+    def replayed(self, task: Task, stage: Stage) -> Stage:
+        """Return a stage that replays exemplars, with unlabelled images in it."""
+
+    def closing(self, task: Task) -> Stage:
+        """Return the stage that ends a task which another follows: it mines the pile for that one."""
+        return Stage(name="mine", begin=lambda state: self.mine(state, at_least=2))
+
+    def along(
+        self, stage: Stage, state: State, batch: Batch, company: Company, taught: Tensor | None
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
+        """Return a stage's losses, the features of what passes along, and those the old network has of images `taught`.
+
+        The old network sees those in the method's own pass of it, where it has one.
+        """
+        theirs = Company(images=taught)
+        with contextlib.ExitStack() as along:
+            along.enter_context(network(state).joined_by(company))
+            if taught is not None and "old" in state.nets:
+                along.enter_context(network(state, "old").joined_by(theirs))
+            terms = dict(stage.losses(state, batch))
+        assert company.features is not None, "the stage passed no images"
+        if taught is not None and theirs.features is None:
+            with torch.no_grad():
+                theirs.features = network(state, "old").features(taught)
+        return terms, company.features, theirs.features
+
+    def mine(self, state: State, at_least: int) -> None:
+        """Choose the unlabelled images to use until the next task ends; the state keeps which, and their classes."""
+        scores = over_images(lambda x: (self.method.predict(state, x).scores,), self.pile, self.setup.prepare)[0]
+        if self.mining == "entropy":
+            index, classes = mining.most_certain(scores, at_least)
+        else:
+            classes, index = scores.argmax(1).sort(stable=True)
+        state.tensors["pile.index"], state.tensors["pile.classes"] = index, classes
+
+    def mined(self, state: State) -> ImageSet:
+        """Return the unlabelled images in use, labelled with their predicted classes."""
+        images = self.pile.select(state.tensors["pile.index"])
+        classes = state.tensors["pile.classes"].cpu()
+        return ImageSet(images.pixels, classes, tuple(map(str, range(int(classes.max()) + 1))))

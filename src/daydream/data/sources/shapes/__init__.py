@@ -1,0 +1,1 @@
+"""The embedded data set: outlines under changing textures, colours, places and light, drawn when asked for."""

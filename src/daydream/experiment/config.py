@@ -1,0 +1,250 @@
+"""A run's settings: everything needed to run it again, as it stands in config.json."""
+
+import dataclasses
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from daydream import __version__
+from daydream.components.carried import BEFORE, component_settings
+from daydream.errors import UserError
+from daydream.settings import as_arguments, changed, flag, from_dict, plain_json, require, setting
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What the run, not the method or the data set, decides."""
+
+    data: str = setting("shapes", "data set: see `daydream datasets`")
+    root: str = setting("", "folder or archive the data set is read from")
+    method: str = setting("replay", "method: see `daydream methods`, or FILE.py:Class for your own")
+    backbone: str = setting("resnet32", "network: resnet32, resnet10, resnet18, resnet18-small, or timm:NAME")
+    cut: str = setting("stage3", "the stage the network is cut after, into a lower and an upper half")
+    base: int | None = setting(None, "classes of the base task; by default half of them")
+    steps: int = setting(5, "increments the other classes arrive in")
+    tasks: int | None = setting(None, "stop after this many tasks, base task included; by default run all")
+    memory: int | None = setting(
+        None, "exemplars kept, by the rule of --budget; by default 20 per class of the data set"
+    )
+    budget: Literal["total", "per_class"] = setting(
+        "total", "whether --memory counts all exemplars or those of one class"
+    )
+    order: str = setting(
+        "auto",
+        "class order: icarl, lucir, paper-1, paper-2, paper-3, natural, seed:N or a file; auto takes "
+        "icarl for cifar100, lucir for imagenet-subset, natural elsewhere",
+    )
+    seed: int = setting(1, "seed of everything random")
+    validation: float = setting(0.0, "share of the training images held out and reported on instead of the test images")
+    base_from: str = setting("", "a finished run whose base task this one starts from")
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    precision: Literal["auto", "bf16", "tf32", "fp32"] = setting("auto", "auto is bf16 on a GPU and fp32 on a CPU")
+    compile: bool | None = setting(None, "compile the network; by default on a GPU only")
+    capture: bool | None = setting(
+        None, "capture the training step as a CUDA graph; by default wherever there is a GPU"
+    )
+    checkpoint_every: int = setting(10, "epochs between checkpoints within a stage")
+    tensorboard: bool = setting(False, "also write TensorBoard events (needs the extra `tensorboard`)")
+
+    def __post_init__(self) -> None:
+        require(self.checkpoint_every >= 1, f"--checkpoint-every {self.checkpoint_every} must be at least 1")
+        require(self.tasks is None or self.tasks >= 1, f"--tasks {self.tasks} must be at least 1")
+        require(self.seed >= 0, f"--seed {self.seed} must not be negative")
+        require(0 <= self.validation < 1, f"--validation {self.validation} must lie between 0 and 1")
+        require(self.memory is None or self.memory >= 0, f"--memory {self.memory} must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The settings of a run, of its data set and of its method."""
+
+    run: RunSettings
+    data: Any
+    """The data source's `Settings`."""
+    method: Any
+    """The method's `Settings`."""
+    imagination: Any = None
+    """`ImaginationSettings`, for a method that replays."""
+    pile: Any = None
+    """`PileSettings`, for a method that replays."""
+    parts: Any = None
+    """`PartsSettings`, for a method that carries any."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            "run": asdict(self.run),
+            "data": asdict(self.data),
+            "method": asdict(self.method),
+            "imagination": self.imagination and asdict(self.imagination),
+            "pile": self.pile and asdict(self.pile),
+            "parts": self.parts and asdict(self.parts),
+        }
+
+    @property
+    def imagines(self) -> str:
+        """Return how a run makes counterparts: by generators, by mixing pixels, or (empty) not at all."""
+        from daydream.methods import load_method
+
+        if not self.imagination or not self.imagination.counterparts:
+            return ""
+        return load_method(self.run.method).imagines or ("generators" if self.imagination.imagine else "")
+
+    @property
+    def needs_pile(self) -> bool:
+        """Say whether a run uses unlabelled images."""
+        return bool(self.imagines or (self.parts and self.parts.pile_distill))
+
+
+def make_config(
+    run: Mapping[str, Any],
+    data: Mapping[str, Any],
+    method: Mapping[str, Any],
+    imagination: Mapping[str, Any] | None = None,
+    pile: Mapping[str, Any] | None = None,
+    parts: Mapping[str, Any] | None = None,
+) -> Config:
+    """Build a config from plain values; each component checks its own."""
+    from daydream.data import source
+    from daydream.methods import load_method, resolve
+
+    settings = from_dict(RunSettings, run)
+    settings = dataclasses.replace(
+        settings,
+        method=resolve(settings.method),
+        root=_absolute(settings.root),
+        base_from=_absolute(settings.base_from),
+        order=_absolute(settings.order) if Path(settings.order).is_file() else settings.order,
+    )
+    data_settings: Any = from_dict(source(settings.data).Settings, _absolute_files(data))
+    kind = load_method(settings.method)
+    if not kind.replays and (imagination or pile):
+        raise UserError(f"method '{settings.method}' replays no exemplars, so there is nothing to imagine")
+    if not kind.carries and parts:
+        raise UserError(f"method '{settings.method}' carries no parts, so there is no {flag(next(iter(parts)))} for it")
+    given = {"imagination": imagination or {}, "pile": _absolute_pile(pile or {}), "parts": parts or {}}
+    extras: dict[str, Any] = {key: from_dict(own, given[key]) for key, own in component_settings(kind).items()}
+    config = Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
+    if kind.carries:
+        check_parts(settings.method, kind.carries, config.parts.wanted)
+        check_pile_distill(config, kind.replays)
+    return config
+
+
+def completed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings, with those of parts and data sets that could not be said when they were stored."""
+    from daydream.data import source
+
+    data = asdict(from_dict(source(stored["run"]["data"]).Settings, stored["data"]))
+    parts = {**BEFORE, **stored["parts"]} if stored.get("parts") else stored.get("parts")
+    return {**stored, "data": plain_json(data), "parts": parts}
+
+
+def config_from_json(stored: Mapping[str, Any]) -> Config:
+    """Read a config.json back."""
+    if stored.get("format") != FORMAT:
+        raise UserError(f"config.json has format {stored.get('format')!r}; this daydream reads format {FORMAT}")
+    whole = completed(stored)
+    components = {key: whole.get(key) for key in ("imagination", "pile", "parts")}
+    return make_config(whole["run"], whole["data"], whole["method"], **components)
+
+
+def check_parts(method: str, carries: frozenset[str], wanted: Mapping[str, str]) -> None:
+    """Raise the user's mistake if a part is wanted that does not fit a method."""
+    for name, value in wanted.items():
+        if name not in carries:
+            fitting = ", ".join(map(flag, sorted(carries)))
+            raise UserError(
+                f"{flag(name)} {value} does not fit method '{method}', which takes of these parts {fitting}"
+            )
+
+
+def check_pile_distill(config: Config, replays: bool) -> None:
+    """Raise the user's mistake if distillation on the pile is wanted where there is no place for it."""
+    weight, method = config.parts.pile_distill, config.run.method
+    if not weight:
+        return
+    if not replays:
+        raise UserError(f"--pile-distill {weight:g} does not fit method '{method}': no stage of it takes a pile")
+    if config.imagines:
+        raise UserError(
+            f"--pile-distill {weight:g} is for a run that does not imagine; this one has --pile-distillation for it"
+        )
+    if not config.imagination.counterparts:
+        raise UserError(f"--pile-distill {weight:g} takes --counterparts unlabelled images an exemplar: give 1 or more")
+
+
+def without_effect(config: Config) -> list[str]:
+    """Return, as flags, the settings that differ from their defaults and change nothing in this run."""
+    from daydream.methods import load_method
+
+    usual = component_settings(load_method(config.run.method))
+    # What turns a component on or off is never idle, even where it is off.
+    used: dict[str, set[str]] = {"imagination": {"imagine", "counterparts"}, "pile": set(), "parts": set()}
+    if config.parts:
+        used["parts"] = {*config.parts.switches, *config.parts.in_use}
+    if config.needs_pile:
+        used["pile"] = set(asdict(config.pile))
+        used["imagination"] |= set(asdict(config.imagination)) if config.imagines else {"mining"}
+    words = []
+    for key, settings in usual.items():
+        idle = {name: value for name, value in asdict(getattr(config, key)).items() if name not in used[key]}
+        words += as_arguments(idle, settings)
+    return words
+
+
+def _absolute(path: str) -> str:
+    """Make a path valid from any folder: a run may be resumed from another one."""
+    return str(Path(path).expanduser().resolve()) if path else ""
+
+
+def _absolute_files(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Make the paths among a data set's settings valid from any folder, where they name something from this one."""
+    test, subset = (str(data.get(key, "")) for key in ("test_folder", "subset"))
+    found = {"test_folder": _absolute(test)} if test and Path(test).expanduser().is_dir() else {}
+    if subset not in ("", "first", "seed1993") and Path(subset).is_file():  # a convention's name is no file
+        found["subset"] = _absolute(subset)
+    return {**data, **found}
+
+
+def _absolute_pile(pile: Mapping[str, Any]) -> Mapping[str, Any]:
+    name, colon, folder = str(pile.get("unlabeled", "")).partition(":")
+    return {**pile, "unlabeled": f"{name}:{_absolute(folder)}"} if colon else pile
+
+
+def environment() -> dict[str, str]:
+    """Return the versions and the machine a result belongs to."""
+    import torch
+
+    return {
+        "daydream": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+OUTSIDE = {
+    "fingerprint": "the images or their classes",
+    "pile_fingerprint": "the unlabelled images",
+    "method_source": "the contents of its method's file",
+}
+"""What a run depends on that no setting of it says, in words."""
+
+
+def check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:
+    """Raise the user's mistake if settings differ, naming them."""
+    names = changed(before, now)
+    if names and all(name in OUTSIDE for name in names):
+        what = " and ".join(OUTSIDE[name] for name in names)
+        raise UserError(f"{where}: {what} changed since its checkpoint: restore them, or start a new run")
+    if names:
+        raise UserError(
+            f"{where}: the settings changed since its checkpoint ({', '.join(names)}); a run goes on with the settings "
+            "it began with: restore config.json, or start a new run"
+        )

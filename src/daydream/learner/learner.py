@@ -1,0 +1,278 @@
+"""Teach a classifier new classes from folders of one's own images, as often as there are new ones.
+
+learner = Learner.create()
+learner.learn("photos/spring", unlabeled="camera-roll")
+learner.save("model.daydream")
+label, probability = Learner.load("model.daydream").predict("photo.jpg")[0]
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from daydream.data.decode import decode, square
+from daydream.data.images import ImageSet, Resident
+from daydream.engine import Hardware
+from daydream.errors import UserError
+from daydream.export.classifier import Classifier, of_state
+from daydream.learner import model_file
+from daydream.learner.calibration import expected_calibration_error, rejection_threshold
+from daydream.learner.intake import read_known, read_labelled, read_pile, take_in, typical_side
+from daydream.learner.lesson import Lesson, Nobody, Onlooker, judge, kept_pile, make_method, method_class, percent
+from daydream.learner.model import LessonRecord, Model, Preprocessing, no_images
+from daydream.learner.settings import Choice, LessonSettings, ModelSettings, choose_lesson, choose_model
+from daydream.methods.method import Method
+from daydream.settings import from_dict
+
+Picture = str | Path | Image.Image | NDArray[np.uint8]
+"""A file, a Pillow image, or an array [H, W], [H, W, 3] or [H, W, 4] of uint8."""
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """What is known of a class."""
+
+    name: str
+    lesson: int
+    """The lesson it came with, from 1 on."""
+    since: str
+    images: int
+    exemplars: int
+    held_out: int
+    generator: bool
+    accuracy: tuple[float, ...]
+    """In per cent on held-out images, after each lesson since it came."""
+
+
+@dataclass(frozen=True)
+class TestReport:
+    """How a learner does on a folder of test images, in per cent."""
+
+    accuracy: float
+    per_class: dict[str, float]
+    images: dict[str, int]
+    confusion: dict[str, dict[str, int]]
+    """Of images of a class, how many were taken for which."""
+    calibration_error: float
+
+
+class Learner:
+    """A classifier that learns classes lesson by lesson; all it knows is its `model`."""
+
+    def __init__(self, given: ModelSettings, model: Model | None, hardware: Hardware) -> None:
+        self.given, self.model, self.hardware = given, model, hardware
+
+    @classmethod
+    def create(cls, *, device: str = "auto", **settings: Any) -> "Learner":
+        """Return a learner that knows nothing yet; see `ModelSettings` for what can be said of it."""
+        given = from_dict(ModelSettings, settings)
+        method_class(given.method)
+        return cls(given, None, choose_hardware(device))
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "auto") -> "Learner":
+        """Read a model file. Nothing in it can run code."""
+        hardware = choose_hardware(device)
+        model = model_file.read(Path(path), hardware.device)
+        return cls(model.settings, model, hardware)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file, whole or not at all."""
+        model_file.write(Path(path), self.taught)
+
+    @property
+    def taught(self) -> Model:
+        """Return the model of a learner that has had a lesson."""
+        if self.model is None:
+            raise UserError("the learner knows no class yet: let it learn a folder first")
+        return self.model
+
+    @property
+    def method(self) -> Method[Any]:
+        return make_method(self.taught.settings, self.taught.preprocessing)
+
+    def learn(
+        self,
+        folder: str | Path,
+        unlabeled: str | Path | None = None,
+        test: str | Path | None = None,
+        *,
+        onlooker: Onlooker | None = None,
+        **settings: Any,
+    ) -> LessonRecord:
+        """Learn the classes of a folder, a sub-folder each; see `LessonSettings` for what can be said of the lesson.
+
+        `unlabeled` is a folder of any images, to imagine with; it takes the place of the share kept of an earlier one.
+        `test` holds test images of these classes, in place of a held-out share. A lesson that fails changes nothing.
+        """
+        lesson, choices = self.prepare(Path(folder), unlabeled, test, from_dict(LessonSettings, settings))
+        onlooker = onlooker or Nobody()
+        onlooker.begins(choices, lesson.stages)
+        self.model = lesson.learn(onlooker)
+        return self.model.lessons[-1]
+
+    def prepare(
+        self, folder: Path, unlabeled: str | Path | None, test: str | Path | None, settings: LessonSettings
+    ) -> tuple[Lesson, list[Choice]]:
+        """Read and check all that a lesson needs, and choose what was not given."""
+        device = "cuda" if self.hardware.device.type == "cuda" else "cpu"
+        if self.model is None:
+            model, choices = choose_model(self.given, typical_side(folder), device)
+            preprocessing = Preprocessing.of(cast(int, model.image_size))
+        else:
+            model, choices, preprocessing = self.model.settings, [], self.model.preprocessing
+        kind = method_class(model.method)
+        if unlabeled is not None and not kind.replays:
+            raise UserError(f"--method {model.method} replays nothing, so it has no use for unlabelled images")
+        canvas, known = preprocessing.canvas, self.model.names if self.model else ()
+        given = read_labelled(folder, known, canvas)
+        if len(given.class_names) < 2:
+            raise UserError(
+                f"{folder} holds one class, '{given.class_names[0]}', and a new model needs two or more to tell apart: "
+                "add a folder of other images"
+            )
+        lesson_classes = [given.class_names[label] for label in given.labels.unique().tolist()]
+        tests = read_known(Path(test), given.class_names, canvas, lesson_classes) if test is not None else None
+        kept = kept_pile(self.model) if self.model is not None else None
+        pile = read_pile(Path(unlabeled), canvas) if unlabeled is not None else kept
+        held = self.model.held_out.to(torch.device("cpu")) if self.model else no_images(canvas)
+        seen = self.model.seen if self.model else torch.zeros(0, dtype=torch.int64)
+        intake = take_in(given, len(known), tests, held, seen, settings.held_out, settings.keep_held_out)
+        counts = intake.train.counts()
+        for label, name in enumerate(given.class_names[len(known) :], len(known)):
+            if not counts[label]:
+                raise UserError(f"class '{name}' has no image in {folder} that is not a test image too")
+        if not len(intake.train):
+            raise UserError(f"{folder} brings nothing new: the model holds all of its images out for testing")
+        usual = kind.Settings()
+        chosen, more = choose_lesson(
+            settings, len(intake.train), preprocessing.image_bytes, usual.lr, usual.batch_size, device
+        )
+        lesson = Lesson(self.model, model, preprocessing, chosen, intake, pile, self.hardware)
+        return lesson, [*self._about(lesson), *(c for c in [*choices, *more] if pile or not _of_pile(c))]
+
+    def _about(self, lesson: Lesson) -> list[Choice]:
+        """Return what is to be said of a lesson beside its numbers."""
+        pile = f"with {len(lesson.pile):,} unlabelled images" if lesson.pile else "no unlabelled images"
+        train, held = lesson.intake.train, lesson.intake.held_out
+        old = len(lesson.again.labels.unique())
+        classes = f"{lesson.task.num_new} new, {old} given again, {len(lesson.names)} in all"
+        return [
+            Choice("classes", classes, f"{len(train):,} images to train on, {len(held):,} more held out"),
+            Choice("method", lesson.method_name, pile),
+            Choice("device", self.hardware.describe(), "found"),
+        ]
+
+    @property
+    def classes(self) -> list[ClassReport]:
+        """Return what is known of each class, in order of arrival."""
+        model = self.taught
+        exemplars = torch.bincount(model.state.memory.labels, minlength=len(model.classes)).tolist()
+        held = model.held_out.counts().tolist()
+        return [
+            ClassReport(
+                name=record.name,
+                lesson=record.lesson,
+                since=model.lessons[record.lesson - 1].date,
+                images=record.images,
+                exemplars=exemplars[label],
+                held_out=held[label],
+                generator=label < model.num_generators,
+                accuracy=tuple(lesson.class_accuracy[label] for lesson in model.lessons[record.lesson - 1 :]),
+            )
+            for label, record in enumerate(model.classes)
+        ]
+
+    def probabilities(self, pictures: Picture | Sequence[Picture]) -> Tensor:
+        """Return calibrated probabilities [N, C] of pictures; classes in the order of `classes`."""
+        canvas = self.taught.preprocessing.canvas
+        several = [pictures] if isinstance(pictures, str | Path | Image.Image | np.ndarray) else list(pictures)
+        if not several:
+            return torch.zeros(0, len(self.taught.classes), dtype=torch.float64)
+        pixels = torch.from_numpy(np.stack([_pixels(picture, canvas) for picture in several]))
+        images = ImageSet(Resident(pixels), torch.zeros(len(pixels), dtype=torch.int64), self.taught.names)
+        return self.judged(images)
+
+    def predict(self, pictures: Picture | Sequence[Picture]) -> list[tuple[str, float]]:
+        """Return, for each picture, its most likely class and the probability of it."""
+        best = self.probabilities(pictures).max(1)
+        return [
+            (self.taught.names[label], p) for label, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def rejection(self, share: float) -> float:
+        """Return the probability below which a picture is likely of no known class.
+
+        A share of the pictures of known classes, as measured on held-out images, falls below it too.
+        """
+        if not 0 < share < 1:
+            raise UserError(f"--reject {share} must lie between 0 and 1: the share of known pictures it may cost")
+        return rejection_threshold(self.taught.confidences, 1 - share)
+
+    def test(self, folder: str | Path) -> TestReport:
+        """Judge a folder of test images, a sub-folder per known class."""
+        names = self.taught.names
+        images = read_known(Path(folder), names, self.taught.preprocessing.canvas)
+        probabilities = self.judged(images)
+        predicted = probabilities.argmax(1)
+        right = (predicted == images.labels).double()
+        matrix = torch.zeros(len(names), len(names), dtype=torch.int64)
+        matrix.index_put_((images.labels, predicted), torch.ones(len(predicted), dtype=torch.int64), accumulate=True)
+        present = images.labels.unique().tolist()
+        return TestReport(
+            accuracy=percent(right),
+            per_class={names[label]: percent(right[images.labels == label]) for label in present},
+            images={names[label]: int(matrix[label].sum()) for label in present},
+            confusion={
+                names[label]: {names[i]: n for i, n in enumerate(matrix[label].tolist()) if n} for label in present
+            },
+            calibration_error=round(100 * expected_calibration_error(probabilities, images.labels), 2),
+        )
+
+    @property
+    def classifier(self) -> Classifier:
+        """Return the network with all that is needed to use it elsewhere, and no more."""
+        model = self.taught
+        return of_state(self.method, model.state, model.names, model.temperature, model.preprocessing.canvas)
+
+    def export_onnx(self, path: str | Path) -> None:
+        """Write network and head as ONNX, the preprocessing in its metadata."""
+        self.classifier.write_onnx(Path(path))
+
+    def export_state_dict(self, path: str | Path) -> None:
+        """Write network and head as safetensors; `daydream.export.classifier.load_exported` reads the file too."""
+        self.classifier.write_safetensors(Path(path))
+
+    def judged(self, images: ImageSet) -> Tensor:
+        """Return calibrated probabilities [N, C] of images stored as the learner stores them."""
+        scores = judge(self.method, self.taught.state, images.to(self.hardware.device))
+        return (scores.double() / self.taught.temperature).softmax(1).cpu()
+
+
+def choose_hardware(device: str) -> Hardware:
+    """Return the device as found; a lesson of minutes is not worth a compilation."""
+    return Hardware.choose(device, "auto", compile=False, capture=None)
+
+
+def _pixels(picture: Picture, canvas: int) -> NDArray[np.uint8]:
+    """Return a picture as the learner stores it."""
+    if isinstance(picture, Image.Image):
+        return square(picture, canvas)
+    if isinstance(picture, np.ndarray):
+        return square(Image.fromarray(picture), canvas)
+    try:
+        return decode(os.fspath(picture), canvas)
+    except Exception as error:  # a damaged file can raise nearly anything
+        raise UserError(f"{picture} cannot be read as a picture: {' '.join(str(error).split())}") from error
+
+
+def _of_pile(choice: Choice) -> bool:
+    return choice.name in ("generator-epochs", "generator-width", "keep-pile")

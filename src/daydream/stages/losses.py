@@ -1,0 +1,131 @@
+"""Losses as pure functions on tensors, each with its equation.
+
+Shapes: B samples, D feature dimensions, C classes.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daydream.nets.cosine_ops import cosine
+
+
+def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    """L = -mean_b log softmax(scores_b)[labels_b], in float32. scores [B, C], labels [B]."""
+    return F.cross_entropy(scores.float(), labels)
+
+
+def cosine_distillation(new: Tensor, old: Tensor) -> Tensor:
+    """L_dist = mean_b (1 - cos(f(x_b), f_old(x_b))), the paper's section 3.4 averaged over samples. new, old [B, D]."""
+    return (1 - cosine(new.float(), old.float())).mean()
+
+
+def margin_ranking(cosines: Tensor, labels: Tensor, num_old: int, margin: float, negatives: int) -> Tensor:
+    """L_mr = mean over samples of old classes and k of max(0, margin - s_y + s_k) (UCIR, section 3.4).
+
+    s are cosines [B, C], labels [B]; the first `num_old` classes are old, and s_k are the `negatives` highest cosines
+    with new classes. Samples of new classes cost nothing.
+    """
+    s, old = cosines.float(), (labels < num_old).float()
+    hardest = s[:, num_old:].topk(min(negatives, s.shape[1] - num_old), dim=1).values
+    short = (margin - s.gather(1, labels[:, None]) + hardest).clamp(min=0).mean(1)
+    return (short * old).sum() / old.sum().clamp(min=1)
+
+
+def nca(scores: Tensor, labels: Tensor, margin: Tensor | float = 0.0) -> Tensor:
+    """L = mean_b -(s_y - m) + log(1 + sum_{j != y} exp(s_j - m)) with m = max_j s_j: NCA as PODNet's code has it.
+
+    s are scaled scores [B, C], labels [B]; `margin` is taken off the target's score first. The 1 is the target's own
+    entry, set to zero in the exponent; no hinge. Where the target scores highest, this is cross-entropy.
+    """
+    target = torch.zeros_like(scores, dtype=torch.float32).scatter(1, labels[:, None], 1.0)
+    s = scores.float() - margin * target
+    s = s - s.amax(1, keepdim=True)
+    others = (s * (1 - target)).exp().sum(1).log()
+    return (others - s.gather(1, labels[:, None]).squeeze(1)).mean()
+
+
+def pod_spatial(new: Sequence[Tensor], old: Sequence[Tensor]) -> Tensor:
+    """L_pod = mean over stages and samples of |a_new - a_old|_2 (PODNet, section 3.1).
+
+    With e = h^2 of a stage's map h [B, C, H, W]: a = normalise([sum_w e, sum_h e]), flattened per sample.
+    """
+    return torch.stack([_mean_length(_lines(a) - _lines(b)) for a, b in zip(new, old, strict=True)]).mean()
+
+
+def overwritten_bce(scores: Tensor, labels: Tensor, old_scores: Tensor | None, num_classes: int) -> Tensor:
+    """L = 1/(B N) sum_b sum_c -[t log p + (1 - t) log(1 - p)] with p = sigmoid(scores) (iCaRL, Algorithm 3).
+
+    Targets t are one-hot labels [B], overwritten for every sample by sigmoid(old_scores) [B, C_old] where there is an
+    old network. scores [B, C]; the mean is over N >= C classes, those without a score adding nothing.
+    """
+    targets = (labels[:, None] == torch.arange(scores.shape[1], device=scores.device)).float()
+    if old_scores is not None:
+        targets = torch.cat([old_scores.float().sigmoid(), targets[:, old_scores.shape[1] :]], dim=1)
+    total = F.binary_cross_entropy_with_logits(scores.float(), targets, reduction="sum")
+    return total / (len(scores) * num_classes)
+
+
+def soft_cross_entropy(scores: Tensor, old_scores: Tensor, temperature: float) -> Tensor:
+    """L_d = -mean_b sum_c softmax(old / T)_c log softmax(new / T)_c, without a factor T^2 (BiC, section 3).
+
+    scores [B, C], of which the first C_old count; old_scores [B, C_old].
+    """
+    new = scores[:, : old_scores.shape[1]]
+    return F.cross_entropy(new.float() / temperature, (old_scores.float() / temperature).softmax(1))
+
+
+# The generators' losses (the paper's section 3.3). Maps are h [B, C, H, W]: B samples, C channels, H x W pixels. Each
+# loss is a mean over samples. The `paper` form is the equations as printed; the `pooled` form is that of the paper's
+# released code, which compares normalised, pooled energies and the Gram matrix of normalised channels.
+
+
+def semantic_contrast(mixed: Tensor, real: Tensor) -> Tensor:
+    """L_SC = |GAP(h_k) - GAP(h_mix)|_2 (equation 5), with h_k of another real image of the class."""
+    return _mean_length(real.float().mean((2, 3)) - mixed.float().mean((2, 3)))
+
+
+def gram(maps: Tensor) -> Tensor:
+    """W^(i,j) = r_i . r_j over flattened channels r (equations 6 and 7): [B, C, H, W] -> [B, C, C]."""
+    rows = maps.float().flatten(2)
+    return rows @ rows.transpose(1, 2)
+
+
+def semantic_decoupling(mixed: Tensor, style: Tensor) -> Tensor:
+    """L_SDC = |Gram(h_u) - Gram(h_mix)|_F (equation 8), with h_u the map whose manner is taken over."""
+    return _mean_length((gram(style) - gram(mixed)).flatten(1))
+
+
+def pooled_contrast(mixed: Tensor, real: Tensor) -> Tensor:
+    """L_SC of the released code: distance of energies h^2, pooled over width and height, and over channels.
+
+    With e = h^2: a = normalise([sum_w e, sum_h e]) and b = normalise(sum_c e), each flattened per sample;
+    L = |a_k - a_mix|_2 + |b_k - b_mix|_2.
+    """
+    return _mean_length(_lines(real) - _lines(mixed)) + _mean_length(_places(real) - _places(mixed))
+
+
+def pooled_decoupling(mixed: Tensor, style: Tensor) -> Tensor:
+    """L_SDC of the released code: mean over rows i of |W^_u,i - W^_mix,i|_2, W^ the Gram of L2-normalised channels."""
+    return _mean_length(gram(_unit_channels(style)) - gram(_unit_channels(mixed)))
+
+
+def _unit_channels(maps: Tensor) -> Tensor:
+    return F.normalize(maps.float().flatten(2), dim=2)
+
+
+def _lines(maps: Tensor) -> Tensor:
+    energy = maps.float().square()
+    return F.normalize(torch.cat([energy.sum(3), energy.sum(2)], dim=2).flatten(1), dim=1)
+
+
+def _places(maps: Tensor) -> Tensor:
+    return F.normalize(maps.float().square().sum(1).flatten(1), dim=1)
+
+
+def _mean_length(vectors: Tensor) -> Tensor:
+    """Return the mean L2 norm of vectors [..., D]."""
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
+    return lengths.mean()

@@ -1,0 +1,158 @@
+"""A checkpoint on disk: one safetensors file per component, named by its content, and `latest.json`, which names them.
+
+`latest.json` is replaced last: whatever moment a run dies at, it speaks of files that are whole.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from daydream import atomic
+from daydream.errors import UserError
+from daydream.storage.run_folder import read_json, resume_command
+
+Components = Mapping[str, Mapping[str, Tensor]]
+DIGEST = 10  # bytes
+UNWRITTEN = 2  # checkpoints that may wait to be written: a large one, and the one that soon follows it
+
+
+def save_checkpoint(
+    folder: Path, info: Mapping[str, Any], components: Components, unchanged: Collection[str] = ()
+) -> None:
+    """Write a checkpoint beside the previous one, then let `latest.json` name it, then drop what nothing names.
+
+    Components in `unchanged` are those of the previous checkpoint: they are named again, not written again.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+        files = {
+            name: _write_component(folder, name, tensors)
+            for name, tensors in components.items()
+            if name not in unchanged
+        }
+        if unchanged:
+            before = read_json(folder / "latest.json")["files"]
+            files |= {name: before[name] for name in unchanged}
+        atomic.write_json(folder / "latest.json", {**info, "files": files})
+        for path in folder.iterdir():
+            if path.name != "latest.json" and path.name not in files.values():
+                path.unlink(missing_ok=True)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"the checkpoint could not be written to {folder}: {_reason(error)}; the previous one is intact: "
+            f"free some space and `{resume_command(folder.parent)}`"
+        ) from error
+
+
+class CheckpointWriter:
+    """Writes a run's checkpoints in a thread, one after the other, while the run goes on.
+
+    What a checkpoint holds is copied to the host before `save` returns: the thread never speaks to a GPU, on which a
+    step may be being captured. If a checkpoint cannot be written, no later one is, since it may name files of it as
+    unchanged; the next `save` or `wait` says why.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.unwritten: deque[Future[None]] = deque()
+        self.latest: Future[None] | None = None
+
+    def save(self, info: Mapping[str, Any], components: Components, unchanged: Collection[str] = ()) -> None:
+        """Let a checkpoint be written, as `save_checkpoint` does; wait only if too many wait already."""
+        self.wait(UNWRITTEN - 1)
+        copies = {
+            name: {
+                key: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+                for key, value in tensors.items()
+            }
+            for name, tensors in components.items()
+            if name not in unchanged
+        }
+        before = self.latest
+
+        def write() -> None:
+            if before is not None:
+                before.result()  # done by now, but it may have failed
+            save_checkpoint(self.folder, info, copies, unchanged)
+
+        self.latest = self.pool.submit(write)
+        self.unwritten.append(self.latest)
+
+    def wait(self, most: int = 0) -> None:
+        """Return once at most so many checkpoints are still to be written; raise what went wrong with one."""
+        while len(self.unwritten) > most:
+            self.unwritten.popleft().result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what is left. A mistake that has ended the run is told, not that this failed too."""
+        told = kind is not None and issubclass(kind, UserError)
+        with contextlib.suppress(UserError) if told else contextlib.nullcontext():
+            self.close()
+
+    def close(self) -> None:
+        """Write what is left."""
+        with self.pool:
+            self.wait()
+
+
+def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
+    """Write a component and return its file's name; the tensors go to the disk from where they lie, without a copy."""
+    written = folder / f"{name}.safetensors"  # until its content is known; if that is never, nothing names it
+    with atomic.replacing(written) as part:
+        save_file({key: value.detach().contiguous().cpu() for key, value in tensors.items()}, part)
+    path = folder / f"{name}-{_digest(written)}.safetensors"
+    if path.exists():
+        written.unlink()
+    else:
+        os.replace(written, path)
+    return path.name
+
+
+def _reason(error: OSError | SafetensorError) -> str:
+    """Say why a file could not be written, in the system's words alone."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    told = re.search(r"I/O error: (.*) \(os error", str(error))
+    return told[1] if told else str(error)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST)).hexdigest()
+
+
+def load_checkpoint(
+    folder: Path, keys: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
+    """Return a checkpoint's info, which must hold some keys, and components; None where there is none yet."""
+    if not (folder / "latest.json").exists():
+        return None
+    info = read_json(folder / "latest.json", ["files", *keys])
+    return info, {name: _read_component(folder / file) for name, file in info["files"].items()}
+
+
+def _read_component(path: Path) -> dict[str, Tensor]:
+    try:
+        if not path.stem.endswith(_digest(path)):
+            raise UserError(
+                f"{path} is damaged: its content does not match its name; the run cannot be continued from it"
+            )
+        # Copies, since the file is only mapped: it will go when nothing names it any more.
+        return {key: value.clone() for key, value in load_file(path).items()}
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,42 @@
+"""The live line: it only moves forward, and is full at the end."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+from tiny_runs import tiny_experiment
+
+from daydream.cli.progress import Live, Plain
+from daydream.experiment.progress import StopSwitch
+
+
+class Recorded(Live):
+    """A live line whose position is noted after each stage begins and each epoch ends."""
+
+    places: list[float]
+
+    def stage_begins(self, task, stage, from_epoch) -> None:
+        super().stage_begins(task, stage, from_epoch)
+        self.places.append(self.bar.tasks[0].completed)
+
+    def epoch_ends(self, task, stage, report) -> None:
+        super().epoch_ends(task, stage, report)
+        self.places.append(self.bar.tasks[0].completed)
+
+
+def test_the_bar_moves_forward_through_all_stages_to_its_end(tmp_path: Path) -> None:
+    shown = Recorded(StopSwitch(), Console(file=io.StringIO(), force_terminal=True, width=120))
+    shown.places = []
+    tiny_experiment("imagine").start(tmp_path / "run", shown)
+    shown.close()
+    assert shown.places == sorted(shown.places)
+    assert shown.places[-1] == shown.bar.tasks[0].total
+
+
+def test_plain_lines_name_what_a_reader_must_know(tmp_path: Path) -> None:
+    out = io.StringIO()
+    tiny_experiment().start(tmp_path / "run", Plain(StopSwitch(), Console(file=out, width=200)))
+    lines = out.getvalue().splitlines()
+    assert "memory 12 in total" in lines[0]
+    assert "resnet10" in lines[0]
+    assert [line.split(":")[0] for line in lines if " classes, CNN " in line] == ["task 1", "task 2", "task 3"]

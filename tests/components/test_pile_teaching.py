@@ -1,0 +1,124 @@
+"""Distillation on the pile without generators: its term, what passes where, what it leaves alone, what is refused."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from stages_driven import after_task, batch_of, begun, stirred
+from tiny_runs import TINY_DATA, Watch, tiny_experiment
+from torch import Tensor
+
+from daydream.errors import UserError
+from daydream.experiment.experiment import Experiment
+from daydream.methods.method import network
+from daydream.stages.stage import Stage, State
+from daydream.storage.run_folder import RunFolder
+
+WEIGHT = 0.7
+Begun = tuple[Experiment, State, Stage, Stage]
+
+
+@pytest.fixture(scope="module")
+def base() -> State:
+    experiment = tiny_experiment(parts={"pile_distill": WEIGHT})
+    return after_task(experiment, experiment.fresh_state(), 0)
+
+
+@pytest.fixture
+def increment(base: State) -> Begun:
+    """An experiment, a state that has begun its first increment, and that stage without and with the part."""
+    experiment = tiny_experiment(parts={"pile_distill": WEIGHT})
+    task = experiment.stream.task(1)
+    plain, carried = experiment.method.stages(task)[0], experiment.stages(task)[0]
+    return experiment, stirred(begun(base, plain)), plain, carried
+
+
+def test_the_term_is_the_mean_distance_times_the_weight(increment: Begun) -> None:
+    _, state, plain, carried = increment
+    batch = batch_of(carried, state, 1)
+    net, old = network(state).double(), network(state, "old").double()
+    apart = []
+    with torch.no_grad():
+        for image in batch["pile"].images.double():
+            z, z_old = net.features(image[None])[0], old.features(image[None])[0]
+            apart.append(1 - (z @ z_old) / (z.norm() * z_old.norm()))
+        expected = WEIGHT * math.sqrt(4 / 2) * sum(apart) / len(apart)
+        net.float(), old.float()
+        terms, without = carried.losses(state, batch), plain.losses(state, batch)
+    assert expected > 0.001
+    torch.testing.assert_close(terms["pile_distill"].double(), torch.as_tensor(expected), rtol=1e-4, atol=1e-6)
+    assert set(terms) == {*without, "pile_distill"}
+    for name, value in without.items():
+        torch.testing.assert_close(terms[name], value)
+
+
+def test_each_network_passes_once(increment: Begun) -> None:
+    _, state, _, carried = increment
+    batch, seen = batch_of(carried, state, 1), dict[str, list[int]](net=[], old=[])
+    for name in seen:
+        network(state, name).lower.register_forward_pre_hook(
+            lambda _, given, name=name: seen[name].append(len(given[0]))
+        )
+    carried.losses(state, batch)
+    new, old, pile = (len(batch[name].images) for name in ("new", "old", "pile"))
+    assert pile == 2 * old
+    assert seen == {"net": [new + old + pile], "old": [old + pile]}
+
+
+def test_the_pile_stays_out_of_the_statistics(increment: Begun) -> None:
+    _, state, plain, carried = increment
+    batch = batch_of(carried, state, 1)
+
+    def statistics(stage: Stage) -> list[Tensor]:
+        own = begun(state, Stage(name="copy", begin=lambda _: None))
+        net = network(own).train()
+        stage.losses(own, batch)
+        return [values for name, values in net.state_dict().items() if "running" in name]
+
+    for with_pile, without in zip(statistics(carried), statistics(plain), strict=True):
+        torch.testing.assert_close(with_pile, without)
+
+
+def test_the_pile_is_mined_after_each_task_but_the_last_and_no_generator_trains() -> None:
+    experiment = tiny_experiment(parts={"pile_distill": WEIGHT}, imagination={"counterparts": 3})
+    assert [[stage.name for stage in row.stages] for row in experiment.plan()] == [
+        ["train", "select", "mine"],
+        ["train", "select", "mine"],
+        ["train", "select"],
+    ]
+    state = after_task(experiment, experiment.fresh_state(), 0)
+    assert "generators" not in state.nets
+    assert 2 <= len(state.tensors["pile.index"]) <= TINY_DATA["pile_size"]
+    stage = experiment.stages(experiment.stream.task(1))[0]
+    streams = stage.streams(begun(state, stage))
+    assert streams["pile"].size == 3 * streams["old"].size
+
+
+@pytest.mark.parametrize("method", ["ucir", "podnet"])
+def test_other_methods_carry_it(method: str, tmp_path: Any) -> None:
+    tiny_experiment(method, parts={"pile_distill": WEIGHT}).start(tmp_path / "run", Watch())
+    rows = [row for row in RunFolder(tmp_path / "run").metrics() if row["kind"] == "epoch" and row["stage"] == "train"]
+    assert [("pile_distill" in row["losses"]) for row in rows] == [row["task"] > 0 for row in rows]
+
+
+def test_without_it_no_pile_is_read() -> None:
+    assert tiny_experiment().pile is None
+
+
+@pytest.mark.parametrize(
+    ("method", "imagination", "weight", "complaint"),
+    [
+        ("finetune", {}, 0.5, "--pile-distill 0.5 does not fit method 'finetune'"),
+        ("joint", {}, 0.5, "--pile-distill 0.5 does not fit method 'joint', which takes of these parts"),
+        ("imagine", {}, 0.5, "this one has --pile-distillation for it"),
+        ("replay", {"imagine": True}, 0.5, "this one has --pile-distillation for it"),
+        ("replay", {"counterparts": 0}, 0.5, "takes --counterparts unlabelled images an exemplar"),
+        ("replay", {}, -1.0, "--pile-distill -1.0 must not be negative"),
+    ],
+)
+def test_where_it_has_no_place_it_is_refused(
+    method: str, imagination: dict[str, Any], weight: float, complaint: str
+) -> None:
+    with pytest.raises(UserError, match=complaint):
+        tiny_experiment(method, imagination=imagination, parts={"pile_distill": weight})

@@ -1,0 +1,242 @@
+"""Losses against loops in double precision."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from daydream.stages.losses import (
+    cosine_distillation,
+    cross_entropy,
+    gram,
+    margin_ranking,
+    nca,
+    overwritten_bce,
+    pod_spatial,
+    pooled_contrast,
+    pooled_decoupling,
+    semantic_contrast,
+    semantic_decoupling,
+    soft_cross_entropy,
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cross_entropy(dtype: torch.dtype) -> None:
+    scores = (4 * torch.randn(6, 5)).to(dtype)
+    labels = torch.tensor([0, 4, 2, 2, 1, 3])
+    total = 0.0
+    for row, label in zip(scores.double().tolist(), labels.tolist(), strict=True):
+        total -= math.log(math.exp(row[label]) / sum(math.exp(s) for s in row))
+    loss = cross_entropy(scores, labels)
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(total / 6, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cosine_distillation(dtype: torch.dtype) -> None:
+    new, old = torch.randn(6, 5).to(dtype), (3 * torch.randn(6, 5)).to(dtype)
+    total = 0.0
+    for a, b in zip(new.double().tolist(), old.double().tolist(), strict=True):
+        dot = sum(x * y for x, y in zip(a, b, strict=True))
+        total += 1 - dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+    loss = cosine_distillation(new, old)
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(total / 6, rel=1e-5)
+
+
+def test_cosine_distillation_of_equal_and_opposite_features() -> None:
+    z = torch.randn(4, 8)
+    assert float(cosine_distillation(2 * z, z)) == pytest.approx(0, abs=1e-6)
+    assert float(cosine_distillation(-z, z)) == pytest.approx(2)
+
+
+# --- UCIR and PODNet -------------------------------------------------------------------------------------------------
+
+
+def scores_of(dtype: torch.dtype, classes: int = 5) -> tuple[Tensor, Tensor]:
+    """Scores of 8 samples, and labels that some of them get right."""
+    scores = 3 * torch.randn(8, classes, generator=torch.Generator().manual_seed(3))
+    labels = torch.tensor([0, 4, 2, 2, 1, 3, 0, 4])
+    scores[[0, 2, 5], labels[[0, 2, 5]]] += 9
+    return scores.to(dtype), labels
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_old", [3, 4])
+def test_margin_ranking(dtype: torch.dtype, num_old: int) -> None:
+    """With 4 old classes of 5 there is one negative only."""
+    scores, labels = scores_of(dtype)
+    cosines = (scores / 20).clamp(-1, 1)
+    terms = []
+    for row, label in zip(cosines.double().tolist(), labels.tolist(), strict=True):
+        if label < num_old:
+            terms += [max(0.0, 0.5 - row[label] + s) for s in sorted(row[num_old:])[-2:]]
+    loss = margin_ranking(cosines, labels, num_old, margin=0.5, negatives=2)
+    assert len(set(terms)) > 4
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(sum(terms) / len(terms), rel=1e-5)
+
+
+def test_margin_ranking_without_a_sample_of_an_old_class() -> None:
+    scores, _ = scores_of(torch.float32)
+    assert float(margin_ranking(scores, torch.full((8,), 4), 4, 0.5, 2)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("margin", [0.0, 0.6])
+def test_nca(dtype: torch.dtype, margin: float) -> None:
+    scores, labels = scores_of(dtype)
+    total = 0.0
+    for row, label in zip(scores.double().tolist(), labels.tolist(), strict=True):
+        s = [v - margin * (j == label) for j, v in enumerate(row)]
+        others = sum(math.exp(v - max(s)) for j, v in enumerate(s) if j != label)
+        total += -(s[label] - max(s)) + math.log(1 + others)
+    loss = nca(scores, labels, margin)
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(total / 8, rel=1e-5)
+
+
+def test_nca_is_cross_entropy_where_the_target_scores_highest() -> None:
+    scores, labels = scores_of(torch.float32)
+    right = scores.argmax(1) == labels
+    assert 0 < right.sum() < 8
+    ours, usual = (f(scores[right], labels[right]) for f in (nca, cross_entropy))
+    assert float(ours) == pytest.approx(float(usual), rel=1e-5)
+    assert float(nca(scores[~right], labels[~right])) > float(cross_entropy(scores[~right], labels[~right])) + 1e-4
+
+
+def test_a_margin_for_every_class_has_no_effect() -> None:
+    """The margin of PODNet's released code; the paper's, on the target alone, has one."""
+    scores, labels = scores_of(torch.float32)
+    assert float(nca(scores - 0.6, labels)) == pytest.approx(float(nca(scores, labels)), rel=1e-6)
+    assert float(nca(scores, labels, 0.6)) > float(nca(scores, labels)) + 0.1
+
+
+def test_pod_spatial() -> None:
+    """A mean over stages, whose maps differ in shape."""
+    new, old = [[maps(seed), maps(seed + 1, 2, 3, 3)] for seed in (1, 5)]
+    expected = sum(mean_distance(a, b, lines) for a, b in zip(new, old, strict=True)) / 2
+    assert float(pod_spatial(new, old)) == pytest.approx(expected, rel=1e-5)
+    assert float(pod_spatial(new, new)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_old", [0, 2])
+def test_overwritten_bce(dtype: torch.dtype, num_old: int) -> None:
+    """Old classes' targets are the old network's for every sample, and the mean counts classes without scores."""
+    scores, old_scores = (3 * torch.randn(6, 5)).to(dtype), (3 * torch.randn(6, num_old)).to(dtype)
+    labels, total = torch.tensor([0, 4, 2, 2, 1, 3]), 0.0
+    for row, old, label in zip(scores.double().tolist(), old_scores.double().tolist(), labels.tolist(), strict=True):
+        for c, s in enumerate(row):
+            target = 1 / (1 + math.exp(-old[c])) if c < num_old else float(c == label)
+            p = 1 / (1 + math.exp(-s))
+            total -= target * math.log(p) + (1 - target) * math.log(1 - p)
+    loss = overwritten_bce(scores, labels, old_scores if num_old else None, num_classes=9)
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(total / (6 * 9), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_soft_cross_entropy(dtype: torch.dtype) -> None:
+    scores, old_scores = (4 * torch.randn(6, 5)).to(dtype), (4 * torch.randn(6, 3)).to(dtype)
+    total = 0.0
+    for new, old in zip(scores.double().tolist(), old_scores.double().tolist(), strict=True):
+        q = [math.exp(s / 2) / sum(math.exp(o / 2) for o in old) for s in old]
+        p = [math.exp(s / 2) / sum(math.exp(n / 2) for n in new[:3]) for s in new[:3]]
+        total -= sum(a * math.log(b) for a, b in zip(q, p, strict=True))
+    loss = soft_cross_entropy(scores, old_scores, temperature=2.0)
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(total / 6, rel=1e-5)
+
+
+# --- the generators' losses ------------------------------------------------------------------------------------------
+
+Grid = list[list[list[float]]]
+"""One sample's map [C][H][W]."""
+
+
+def maps(seed: int, channels: int = 3, height: int = 4, width: int = 5) -> Tensor:
+    return 2 * torch.randn(6, channels, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+def distance(a: list[float], b: list[float]) -> float:
+    return math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)))
+
+
+def unit(values: list[float]) -> list[float]:
+    length = math.sqrt(sum(v * v for v in values))
+    return [v / length for v in values]
+
+
+def gram_by_loop(grid: Grid) -> list[float]:
+    rows = [[v for line in channel for v in line] for channel in grid]
+    return [sum(x * y for x, y in zip(a, b, strict=True)) for a in rows for b in rows]
+
+
+def unit_channels(grid: Grid) -> Grid:
+    return [[unit([v for line in channel for v in line])] for channel in grid]
+
+
+def averages(grid: Grid) -> list[float]:
+    return [sum(map(sum, channel)) / (len(channel) * len(channel[0])) for channel in grid]
+
+
+def lines(grid: Grid) -> list[float]:
+    """Energy along each row and each column of each channel."""
+    found = []
+    for channel in grid:
+        found += [sum(v * v for v in line) for line in channel]
+        found += [sum(line[x] ** 2 for line in channel) for x in range(len(channel[0]))]
+    return unit(found)
+
+
+def places(grid: Grid) -> list[float]:
+    """Energy at each pixel."""
+    return unit([sum(c[y][x] ** 2 for c in grid) for y in range(len(grid[0])) for x in range(len(grid[0][0]))])
+
+
+def mean_distance(a: Tensor, b: Tensor, of: Callable[[Grid], list[float]]) -> float:
+    pairs = zip(a.double().tolist(), b.double().tolist(), strict=True)
+    return sum(distance(of(x), of(y)) for x, y in pairs) / len(a)
+
+
+def test_gram() -> None:
+    found = gram(maps(1))
+    assert found.shape == (6, 3, 3)
+    for i, grid in enumerate(maps(1).double().tolist()):
+        assert found[i].flatten().tolist() == pytest.approx(gram_by_loop(grid), rel=1e-4, abs=1e-4)
+
+
+def test_semantic_contrast() -> None:
+    expected = mean_distance(maps(1), maps(2), averages)
+    assert float(semantic_contrast(maps(1), maps(2))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_semantic_decoupling() -> None:
+    expected = mean_distance(maps(1), maps(2), gram_by_loop)
+    assert float(semantic_decoupling(maps(1), maps(2))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_pooled_contrast() -> None:
+    expected = mean_distance(maps(1), maps(2), lines) + mean_distance(maps(1), maps(2), places)
+    assert float(pooled_contrast(maps(1), maps(2))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_pooled_decoupling() -> None:
+    """A mean over samples and over the rows of the Gram matrix."""
+    total = 0.0
+    for mixed, style in zip(maps(1).double().tolist(), maps(2).double().tolist(), strict=True):
+        a, b = gram_by_loop(unit_channels(mixed)), gram_by_loop(unit_channels(style))
+        total += sum(distance(a[i : i + 3], b[i : i + 3]) for i in (0, 3, 6)) / 3
+    assert float(pooled_decoupling(maps(1), maps(2))) == pytest.approx(total / 6, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [semantic_contrast, semantic_decoupling, pooled_contrast, pooled_decoupling])
+def test_equal_maps_cost_nothing_and_low_precision_is_summed_in_high(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    assert float(loss(maps(1), maps(1))) == 0
+    low = loss(maps(1).bfloat16(), maps(2).bfloat16())
+    assert low.dtype == torch.float32
+    assert float(low) == pytest.approx(float(loss(maps(1), maps(2))), rel=0.02)

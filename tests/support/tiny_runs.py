@@ -1,0 +1,85 @@
+"""Small runs for tests: the whole loop on a handful of shapes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from daydream.experiment.config import make_config
+from daydream.experiment.experiment import Experiment
+from daydream.methods import load_method
+
+TINY_DATA = {"classes": 6, "train_per_class": 12, "test_per_class": 6, "image_size": 16, "pile_size": 60}
+TINY_RUN = {"backbone": "resnet10", "base": 2, "steps": 2, "memory": 12, "checkpoint_every": 1}
+TINY_RECIPE = {"base_epochs": 2, "epochs": 2, "batch_size": 8, "lr": 0.05}
+TINY_STAGES: dict[str, dict[str, int]] = {"bic": {"correction_epochs": 4}, "podnet": {"finetune_epochs": 3}}
+"""Lengths of the stages that are a method's own."""
+TINY_IMAGINATION = {"generator_epochs": 2, "generator_updates": 2, "generator_width": 16}
+
+
+class Watch:
+    """Progress that shows nothing and can end a run at a step: politely (`stop_at`) or by a crash (`crash_at`)."""
+
+    def __init__(self, stop_at: int | None = None, crash_at: int | None = None) -> None:
+        self.stop_at, self.crash_at, self.asked = stop_at, crash_at, 0
+
+    def run_begins(self, experiment: Any, folder: Path, resumed: bool) -> None: ...
+
+    def task_begins(self, task: Any, stages: Any) -> None: ...
+
+    def stage_begins(self, task: Any, stage: Any, from_epoch: int) -> None: ...
+
+    def epoch_ends(self, task: Any, stage: Any, report: Any) -> None: ...
+
+    def task_ends(self, row: Mapping[str, Any]) -> None: ...
+
+    def stop_asked(self) -> bool:
+        self.asked += 1
+        if self.asked == self.crash_at:
+            raise RuntimeError("the machine fell over")
+        return self.asked == self.stop_at
+
+
+class StopIn(Watch):
+    """Progress that ends a run politely at the second step of a stage of a task."""
+
+    def __init__(self, task: int, stage: str) -> None:
+        super().__init__()
+        self.place, self.here = (task, stage), False
+
+    def stage_begins(self, task: Any, stage: Any, from_epoch: int) -> None:
+        self.here, self.asked = (task.index, stage.name) == self.place, 0
+
+    def stop_asked(self) -> bool:
+        self.asked += 1
+        return self.here and self.asked == 2
+
+
+def tiny_experiment(
+    method: str = "replay",
+    run: Mapping[str, Any] = {},
+    imagination: Mapping[str, Any] = {},
+    parts: Mapping[str, Any] = {},
+    **settings: Any,
+) -> Experiment:
+    values = {**TINY_RUN, "method": method, **run}
+    imagination = {**TINY_IMAGINATION, **imagination} if load_method(method).replays else None
+    return Experiment(
+        make_config(
+            values, TINY_DATA, {**TINY_RECIPE, **TINY_STAGES.get(method, {}), **settings}, imagination, parts=parts
+        )
+    )
+
+
+def real_training(method: str, folder: Path, **settings: Any) -> dict[str, Any]:
+    """Train on two classes, then on two more, long enough to learn; fine-tuning, which forgets, cannot pass 50%."""
+    data = {"classes": 4, "train_per_class": 80, "test_per_class": 40, "image_size": 20}
+    run = {"method": method, "backbone": "resnet10", "base": 2, "steps": 1, "memory": 40}
+    recipe = {"base_epochs": 12, "epochs": 12, "batch_size": 16, **settings}
+    return Experiment(make_config(run, data, recipe)).start(folder, Watch())
+
+
+def without_times(value: Any) -> Any:
+    """Return a result with its times left out."""
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k != "seconds"}
+    return [without_times(v) for v in value] if isinstance(value, list) else value
