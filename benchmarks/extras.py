@@ -18,7 +18,8 @@ import torch
 from step import random_stream
 from timing import show
 
-from daydream.components.imagination import Imagination, ImaginationSettings
+from daydream.components.imagination import Imagination
+from daydream.components.imagination_settings import ImaginationSettings
 from daydream.data.augment import CropFlip, Prepare
 from daydream.engine.hardware import Hardware
 from daydream.methods.method import Setup

@@ -14,9 +14,9 @@ from typing import Any
 
 from rich.console import Console
 
+from daydream.engine import Display
 from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
-from daydream.experiment.progress import Silent, StopSwitch
 from daydream.storage.run_folder import RunFolder
 
 RUN = {"backbone": "resnet10", "base": 10, "steps": 5, "memory": 100, "budget": "total"}
@@ -26,14 +26,14 @@ IMAGINATION = {"generator_width": 32, "generator_epochs": 16}
 
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "imagine": {"run": {"method": "imagine"}, "imagination": IMAGINATION},
-    "pile-distill": {"run": {"method": "replay"}, "parts": {"pile_distill": 0.5}},
+    "pile-distill": {"run": {"method": "replay"}, "pile": {"pile_distill": 0.5}},
 }
 
 
 def result(folder: Path, run: dict[str, Any], **components: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a run, running it or what is left of it."""
     experiment = Experiment(make_config({**RUN, **run}, {}, RECIPE, **components))
-    progress = Silent(StopSwitch())
+    progress = Display()
     if (folder / "config.json").exists():
         return experiment.resume(RunFolder(folder), progress)
     return experiment.start(folder, progress)

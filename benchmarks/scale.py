@@ -22,7 +22,8 @@ from timing import arguments, cells, seconds, show
 from torch import Tensor, nn
 
 from daydream.components import mining
-from daydream.components.imagination import Imagination, ImaginationSettings
+from daydream.components.imagination import Imagination
+from daydream.components.imagination_settings import ImaginationSettings
 from daydream.data.augment import CropFlip, Prepare
 from daydream.data.images import ImageSet, Resident
 from daydream.engine.feed import Feed

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 import torch
 
-from daydream.components.imagination import Imagination, ImaginationSettings
+from daydream.components.imagination import Imagination
+from daydream.components.imagination_settings import ImaginationSettings
 from daydream.data.augment import CropFlip, Prepare
 from daydream.data.images import ImageSet, Resident
 from daydream.engine.feed import Feed

@@ -12,9 +12,12 @@ from daydream.errors import UserError, unknown
 T = TypeVar("T")
 
 
-def setting(default: Any, help: str) -> Any:
-    """Declare a field of a settings dataclass; `help` is its line in `--help`, with the default's source."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def setting(default: Any, help: str, *, expert: bool = False) -> Any:
+    """Declare a field of a settings dataclass; `help` is its line in `--help`, with the default's source.
+
+    An `expert` one is for whoever reproduces a paper's fine print: `--help` leaves it out, `--help-all` shows it.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "expert": expert})
 
 
 def flag(name: str) -> str:
@@ -35,14 +38,30 @@ def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**clean)
 
 
+def sorted_into(sections: Mapping[str, type], values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sort settings by the section whose dataclass has them; one that none has is the user's mistake."""
+    place = {field.name: key for key, kind in sections.items() for field in dataclasses.fields(kind)}
+    found: dict[str, dict[str, Any]] = {key: {} for key in sections}
+    for name, value in values.items():
+        if name not in place:
+            raise unknown("setting", name, place)
+        found[place[name]][name] = value
+    return found
+
+
 def with_defaults(kind: type[T], defaults: Mapping[str, Any]) -> type[T]:
     """Return a settings dataclass with other defaults for those of its fields that are named."""
     hints = typing.get_type_hints(kind)
     own = [f for f in dataclasses.fields(kind) if f.name in defaults]  # type: ignore[arg-type]
-    fields = [(f.name, hints[f.name], setting(defaults[f.name], f.metadata["help"])) for f in own]
+    fields = [(f.name, hints[f.name], setting(defaults[f.name], f.metadata["help"], expert=is_expert(f))) for f in own]
     if not fields:
         return kind
     return dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True)
+
+
+def is_expert(field: dataclasses.Field[Any]) -> bool:
+    """Say whether a setting is left out of `--help`."""
+    return bool(field.metadata.get("expert"))
 
 
 def describe(hint: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 from command_line import TINY, call
 from tiny_runs import Watch, tiny_experiment
 
-from daydream.cli import main as cli
+from daydream.cli import run
 from daydream.engine.hardware import Hardware
 from daydream.experiment.naming import command_of
 from daydream.storage.run_folder import RunFolder
@@ -47,7 +47,6 @@ OWN = "from daydream.methods.finetune import Finetune\n\nclass Mine(Finetune):\n
         (["run", "--memory", "13", "--budget", "per_class"], "fewer than the 13 exemplars per class"),
         (["run", "--device", "cuda"], "no usable CUDA GPU"),
         (["run", "--device", "abacus"], "--device abacus is not a device"),
-        (["run", "--capture"], "--capture needs a CUDA GPU"),
         (["run", "--validation", "1.5"], "--validation 1.5 must lie between 0 and 1"),
         (["run", "--base-from", "nowhere"], "nowhere is not a run"),
         (["run", "--method", "nowhere.py:Mine"], "there is no file nowhere.py"),
@@ -140,7 +139,7 @@ def test_a_long_run_on_a_cpu_is_told_a_faster_way(
     long: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Hardware, "could_be_faster", True)
-    monkeypatch.setattr(cli, "LONG", 1 if long else 1_000_000)
+    monkeypatch.setattr(run, "LONG", 1 if long else 1_000_000)
     code, _, err = call(capsys, "run", *TINY, "--dry-run")
     assert code == 0
     assert ("--precision bf16 --compile" in err) == long

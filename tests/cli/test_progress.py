@@ -7,7 +7,7 @@ from rich.console import Console
 from tiny_runs import tiny_experiment
 
 from daydream.cli.progress import Live, Plain
-from daydream.experiment.progress import StopSwitch
+from daydream.engine.display import StopSwitch
 
 
 class Recorded(Live):

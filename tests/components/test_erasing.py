@@ -46,14 +46,14 @@ def test_middles_lie_anywhere_in_the_image() -> None:
 
 def watched(experiment: Experiment, task: int, seen: list[Batch]) -> list[Stage]:
     """Return a task's training stages as the experiment's parts make them, with losses that only look at batches."""
-    assert experiment.parts is not None
+    assert experiment.carried.parts is not None
     plain = experiment.method.stages(experiment.stream.task(task))[0]
 
     def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
         seen.append(batch)
         return {}
 
-    return experiment.parts.stages(experiment.stream.task(task), [replace(plain, losses=losses)])
+    return experiment.carried.parts.stages(experiment.stream.task(task), [replace(plain, losses=losses)])
 
 
 def after_base(experiment: Experiment) -> State:
@@ -85,7 +85,7 @@ def test_an_increment_sees_them_in_new_images_and_exemplars_each_at_its_own_plac
 
 def test_counterparts_are_imagined_from_whole_images(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = tiny_experiment("imagine", parts={"erase": 0.5})
-    imagination, seen = experiment.imagination, list[tuple[Samples, Samples]]()
+    imagination, seen = experiment.carried.imagination, list[tuple[Samples, Samples]]()
     assert imagination is not None
     company = imagination.company
 

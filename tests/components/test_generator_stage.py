@@ -13,7 +13,8 @@ from stages_driven import snapshot
 from tiny_runs import tiny_experiment
 from torch import Tensor
 
-from daydream.components.imagination import CLASSES, EXEMPLARS, FORMS, UNLABELLED, ImaginationSettings, dealer
+from daydream.components.generator_stage import CLASSES, EXEMPLARS, UNLABELLED, dealer
+from daydream.components.imagination_settings import FORMS, ImaginationSettings
 from daydream.components.mining import PER_CLASS
 from daydream.engine.feed import Feed
 from daydream.experiment.experiment import Experiment
@@ -131,8 +132,8 @@ def test_the_cycle_leaves_the_generators_statistics_alone(base: State) -> None:
 def test_all_classes_at_once_step_as_six_at_a_time(classes: int, scale: float, form: str, lr: float) -> None:
     experiment = tiny_experiment("imagine", imagination={"generator_form": form})
     task = replace(experiment.stream.task(0), num_new=classes)
-    assert experiment.imagination is not None
-    carried = copy.copy(experiment.imagination)
+    assert experiment.carried.imagination is not None
+    carried = copy.copy(experiment.carried.imagination)
     carried.pile = carried.pile.select(torch.arange(classes * UNLABELLED) % len(carried.pile))
     optimizer = carried.generators(task).optimizer
     assert optimizer.lr == pytest.approx(lr * scale)

@@ -57,8 +57,6 @@ def test_a_data_set_without_a_pile(own_images: Path) -> None:
         ("decoupling", -0.1),
         ("cycle", -0.1),
         ("imagined_weight", -1.0),
-        ("pile_labels", -1.0),
-        ("pile_distillation", -1.0),
         ("generator_depth", 0),
         ("generator_epochs", 0),
         ("generator_updates", 0),

@@ -41,9 +41,7 @@ def imagined_loss(state: State, batch: Batch, count: int) -> Tensor:
 
 @pytest.mark.parametrize(("weight", "count"), [(0.0, 2), (0.5, 1), (1.0, 2), (3.0, 3)])
 def test_weights_in_the_mean_over_all_samples(experiment: Experiment, base: State, weight: float, count: int) -> None:
-    state, stage, carried = increment(
-        experiment, base, imagined_weight=weight, counterparts=count, pile_distillation=0.0
-    )
+    state, stage, carried = increment(experiment, base, imagined_weight=weight, counterparts=count, pile_distill=0.0)
     batch = first_batch(carried, state)
     real, imagined = len(batch["new"].labels) + len(batch["old"].labels), len(batch["pile"].labels)
     assert imagined == count * len(batch["old"].labels)
@@ -59,10 +57,10 @@ def test_weights_in_the_mean_over_all_samples(experiment: Experiment, base: Stat
 
 def test_every_turn_of_an_image_counts_in_that_mean(experiment: Experiment, base: State) -> None:
     state, task = copy.deepcopy(base), experiment.stream.task(1)
-    stage = rotated(experiment.method.stages(task)[0], "four", seed=SEED, task=1)
+    stage = rotated(experiment.method.stages(task)[0], seed=SEED, task=1)
     assert stage.begin is not None
     stage.begin(state)
-    carried = imagining(experiment, imagined_weight=1.0, pile_distillation=0.0).replayed(task, stage)
+    carried = imagining(experiment, imagined_weight=1.0, pile_distill=0.0).replayed(task, stage)
     batch = first_batch(carried, state)
     real, imagined = 4 * len(batch["new"].labels) + len(batch["old"].labels), len(batch["pile"].labels)
     with torch.no_grad():
@@ -95,7 +93,7 @@ def test_counterparts_teach_the_upper_half(experiment: Experiment, base: State) 
 
 
 def test_the_old_network_sees_pile_and_exemplars_in_one_pass(experiment: Experiment, base: State) -> None:
-    state, _, carried = increment(experiment, base, pile_distillation=1.0)
+    state, _, carried = increment(experiment, base, pile_distill=1.0)
     batch = first_batch(carried, state)
     seen: list[int] = []
     network(state, "old").lower.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
@@ -107,7 +105,7 @@ def test_the_old_network_sees_pile_and_exemplars_in_one_pass(experiment: Experim
 def test_statistics_come_from_real_images_alone(experiment: Experiment, base: State, pile: float) -> None:
     task = experiment.stream.task(1)
     plain = experiment.method.stages(task)[0]
-    carried = imagining(experiment, pile_labels=pile, pile_distillation=pile).replayed(task, plain)
+    carried = imagining(experiment, pile_labels=pile, pile_distill=pile).replayed(task, plain)
     before, after, weights = statistics(base.nets["net"]), [], []
     for stage in (plain, carried):
         state = copy.deepcopy(base)
@@ -131,7 +129,7 @@ def test_generators_stay_as_they_are_while_the_next_task_trains(experiment: Expe
 @pytest.mark.parametrize("labels", [0.0, 0.5])
 @pytest.mark.parametrize("distillation", [0.0, 2.0])
 def test_terms_of_the_pile(experiment: Experiment, base: State, labels: float, distillation: float) -> None:
-    state, _, carried = increment(experiment, base, pile_labels=labels, pile_distillation=distillation)
+    state, _, carried = increment(experiment, base, pile_labels=labels, pile_distill=distillation)
     with torch.no_grad():  # the network has only now been copied: move it, or there is nothing to distill
         for parameter in network(state).upper.parameters():
             parameter.mul_(1.2)
@@ -154,13 +152,13 @@ def test_terms_of_the_pile(experiment: Experiment, base: State, labels: float, d
 
 
 def test_uniform_mining_takes_the_whole_pile(base: State) -> None:
-    experiment = tiny_experiment("imagine", imagination={"mining": "uniform"})
-    assert experiment.imagination is not None
+    experiment = tiny_experiment("imagine", pile={"mining": "uniform"})
+    assert experiment.carried.imagination is not None
     state = copy.deepcopy(base)
-    experiment.imagination.mine(state, at_least=10)
+    experiment.carried.imagination.mine(state, at_least=10)
     assert sorted(state.tensors["pile.index"].tolist()) == list(range(TINY_DATA["pile_size"]))
     assert (state.tensors["pile.classes"].diff() >= 0).all()
-    mined = experiment.imagination.mined(state)
+    mined = experiment.carried.imagination.mined(state)
     scores = experiment.method.predict(state, experiment.method.setup.prepare(mined.pixels.fetch(torch.arange(60))))
     assert torch.equal(scores.scores.argmax(1), mined.labels)
 
@@ -169,9 +167,9 @@ def test_mining_by_entropy_takes_the_most_certain_of_each_class(
     experiment: Experiment, base: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mining, "PER_CLASS", 5)
-    assert experiment.imagination is not None
-    state, pile = copy.deepcopy(base), experiment.imagination.pile
-    experiment.imagination.mine(state, at_least=2)
+    assert experiment.carried.imagination is not None
+    state, pile = copy.deepcopy(base), experiment.carried.imagination.pile
+    experiment.carried.imagination.mine(state, at_least=2)
     images = experiment.method.setup.prepare(pile.pixels.fetch(torch.arange(len(pile))))
     with torch.no_grad():
         p = experiment.method.predict(state, images).scores.softmax(1)

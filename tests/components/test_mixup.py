@@ -10,7 +10,6 @@ from tiny_runs import Watch, tiny_experiment
 from daydream.cli.main import main
 from daydream.components.mixup import PixelMixup
 from daydream.engine.feed import Feed
-from daydream.errors import UserError
 from daydream.methods.method import network
 from daydream.stages.stage import Samples
 from daydream.storage.run_folder import RunFolder
@@ -30,7 +29,7 @@ def samples(images: torch.Tensor, **fields: torch.Tensor) -> Samples:
 
 def test_a_counterpart_is_a_mixture_of_its_exemplar_and_its_unlabelled_image() -> None:
     experiment = tiny_experiment("mixup")
-    component = experiment.imagination
+    component = experiment.carried.imagination
     assert isinstance(component, PixelMixup)
     net = experiment.method.new_network(experiment.stream.task(0))
     m, u, mu = torch.randn(3, 3, 24, 24), torch.randn(6, 3, 24, 24), torch.rand(6)
@@ -40,14 +39,13 @@ def test_a_counterpart_is_a_mixture_of_its_exemplar_and_its_unlabelled_image() -
     torch.testing.assert_close(company.images, torch.stack([mu[i] * m[i // 2] + (1 - mu[i]) * u[i] for i in range(6)]))
 
 
-@pytest.mark.parametrize(("alpha", "variance"), [(1.0, 1 / 12), (0.2, 1 / (4 * 1.4)), (5.0, 1 / (4 * 11))])
-def test_shares_follow_the_beta_distribution(alpha: float, variance: float) -> None:
-    experiment = tiny_experiment("mixup", imagination={"mixup_alpha": alpha})
-    assert experiment.imagination is not None
-    share = experiment.imagination.noise["share"](torch.Generator().manual_seed(1), 100, 200)
+def test_shares_follow_the_beta_distribution() -> None:
+    experiment = tiny_experiment("mixup")
+    assert experiment.carried.imagination is not None
+    share = experiment.carried.imagination.noise["share"](torch.Generator().manual_seed(1), 100, 200)
     assert share.shape == (100, 200)
     assert float(share.mean()) == pytest.approx(0.5, abs=0.01)
-    assert float(share.var()) == pytest.approx(variance, rel=0.03)
+    assert float(share.var()) == pytest.approx(1 / 12, rel=0.03)
 
 
 def test_the_pile_is_mined_and_no_generator_trains(finished: RunFolder) -> None:
@@ -62,11 +60,6 @@ def test_there_is_nothing_to_look_at(finished: RunFolder, tmp_path: Path, capsys
         main(["look", str(finished.path), "--out", str(tmp_path / "x.png")])
     assert stop.value.code == 2
     assert "has no generators" in capsys.readouterr().err
-
-
-def test_alpha_must_be_positive() -> None:
-    with pytest.raises(UserError, match=r"--mixup-alpha 0\.0 must be above 0"):
-        tiny_experiment("mixup", imagination={"mixup_alpha": 0.0})
 
 
 def test_mixtures_do_not_enter_the_statistics_of_real_images() -> None:
@@ -86,5 +79,5 @@ def test_mixtures_do_not_enter_the_statistics_of_real_images() -> None:
 
 def test_mixtures_alone_are_its_default() -> None:
     """As measured beside the paper's row; `imagine` distils on the pile too."""
-    found = {name: tiny_experiment(name).config.imagination.pile_distillation for name in ("mixup", "imagine")}
+    found = {name: tiny_experiment(name).config.carried.pile_distill for name in ("mixup", "imagine")}
     assert found == {"mixup": 0.0, "imagine": 0.5}

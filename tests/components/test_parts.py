@@ -10,36 +10,33 @@ from tiny_runs import StopIn, Watch, tiny_experiment, without_times
 from daydream.cli.main import main
 from daydream.engine import Interrupted
 from daydream.errors import UserError
-from daydream.experiment.config import config_from_json, make_config, without_effect
-from daydream.experiment.experiment import Experiment
+from daydream.experiment.config import config_from_json, make_config
 from daydream.experiment.naming import command_of
 from daydream.methods import METHODS, load_method
 from daydream.storage.run_folder import RunFolder
 
-ALL_ON = {
-    "blend": "held-out", "blend_statistics": "measure", "rotations": "all", "rotation_views": "one", "ema": 0.5,
-    "erase": 0.4, "pile_distill": 0.5,
-}  # fmt: skip
+ALL_ON = {"blend": 0.5, "rotations": "all", "erase": 0.4}
+TAUGHT = {"pile_distill": 0.5}
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_off_they_leave_every_stage_as_it_is(method: str) -> None:
     kind = load_method(method)
-    off = {"blend": "1", "rotations": "none", "erase": 0.0} if kind.defaults else {}
+    off = {"blend": 1.0, "rotations": "none", "erase": 0.0} if kind.defaults else {}
     experiment = tiny_experiment(method, parts=off)
-    if experiment.parts is None:
+    if experiment.carried.parts is None:
         assert not kind.carries
         return
     for index in range(experiment.num_tasks):
         task = experiment.stream.task(index)
         stages = experiment.method.stages(task)
-        assert all(a is b for a, b in zip(experiment.parts.stages(task, stages), stages, strict=True))
+        assert all(a is b for a, b in zip(experiment.carried.parts.stages(task, stages), stages, strict=True))
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = tmp_path_factory.mktemp("parts") / "run"
-    tiny_experiment(parts=ALL_ON).start(folder, Watch())
+    tiny_experiment(parts=ALL_ON, pile=TAUGHT).start(folder, Watch())
     return RunFolder(folder)
 
 
@@ -47,25 +44,27 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_a_run_resumes_inside_each_stage_to_the_same_numbers(finished: RunFolder, tmp_path: Path, task: int) -> None:
     folder = tmp_path / "stopped"
     with pytest.raises(Interrupted):
-        tiny_experiment(parts=ALL_ON).start(folder, StopIn(task, "train"))
-    result = tiny_experiment(parts=ALL_ON).resume(RunFolder.open(folder), Watch())
+        tiny_experiment(parts=ALL_ON, pile=TAUGHT).start(folder, StopIn(task, "train"))
+    result = tiny_experiment(parts=ALL_ON, pile=TAUGHT).resume(RunFolder.open(folder), Watch())
     assert without_times(result) == without_times(finished.result)
     assert without_times(RunFolder(folder).metrics()) == without_times(finished.metrics())
 
 
 def test_a_run_resumes_from_the_checkpoint_of_a_later_epoch(finished: RunFolder, tmp_path: Path) -> None:
     folder = tmp_path / "crashed"
-    steps = [stage.steps for row in tiny_experiment(parts=ALL_ON).plan() for stage in row.stages if stage.epochs]
+    steps = [
+        stage.steps for row in tiny_experiment(parts=ALL_ON, pile=TAUGHT).plan() for stage in row.stages if stage.epochs
+    ]
     with pytest.raises(RuntimeError, match="fell over"):
-        tiny_experiment(parts=ALL_ON).start(folder, Watch(crash_at=2 * steps[0] + steps[1] + 2))
-    result = tiny_experiment(parts=ALL_ON).resume(RunFolder.open(folder), Watch())
+        tiny_experiment(parts=ALL_ON, pile=TAUGHT).start(folder, Watch(crash_at=2 * steps[0] + steps[1] + 2))
+    result = tiny_experiment(parts=ALL_ON, pile=TAUGHT).resume(RunFolder.open(folder), Watch())
     assert without_times(result) == without_times(finished.result)
 
 
-def test_the_chosen_share_is_recorded(finished: RunFolder) -> None:
+def test_the_share_is_recorded(finished: RunFolder) -> None:
     rows = [row for row in finished.metrics() if row["kind"] == "report"]
     assert [(row["task"], row["stage"]) for row in rows] == [(1, "train"), (2, "train")]
-    assert all(0.3 <= row["blend"] <= 1 for row in rows)
+    assert all(row["blend"] == 0.5 and 0 < row["moved"] < 1 for row in rows)
 
 
 def test_a_head_with_turned_classes_is_not_exported(tmp_path: Path) -> None:
@@ -79,20 +78,14 @@ def test_a_head_with_turned_classes_is_not_exported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "run", "parts", "complaint"),
     [
-        ("replay", {}, {"blend": "0"}, "--blend 0 must be"),
-        ("replay", {}, {"blend": "1.5"}, "--blend 1.5 must be"),
-        ("replay", {}, {"blend": "half"}, "--blend half must be"),
-        ("replay", {}, {"blend": "nan"}, "--blend nan must be"),
-        ("replay", {}, {"ema": 1.0}, "--ema 1.0 must be"),
-        ("replay", {}, {"erase": 1.0}, "--erase 1.0 must be"),
+        ("replay", {}, {"blend": 0.0}, "--blend 0 must be"),
+        ("replay", {}, {"blend": 1.5}, "--blend 1.5 must be"),
+        ("replay", {}, {"blend": "half"}, "takes a number"),
+        ("replay", {}, {"blend": float("nan")}, "--blend nan must be"),
+        ("replay", {}, {"erase": 1.0}, "--erase 1 must be"),
         ("replay", {}, {"erase": -0.1}, "--erase -0.1 must be"),
-        ("replay", {}, {"blend_statistics": "measure"}, "needs --blend"),
         ("replay", {}, {"rotations": "some"}, "one of none, base, all"),
-        ("replay", {"memory": 6}, {"blend": "held-out"}, "needs 2 exemplars per class"),
-        ("replay", {"memory": 24, "budget": "per_class"}, {"blend": "held-out"}, "fewer than the 24"),
-        ("finetune", {}, {"blend": "held-out"}, "does not keep"),
-        ("joint", {}, {"blend": "0.5"}, "--blend 0.5 does not fit method 'joint'"),
-        ("joint", {}, {"ema": 0.5}, "--ema 0.5 does not fit method 'joint'"),
+        ("joint", {}, {"blend": 0.5}, "--blend 0.5 does not fit method 'joint'"),
     ],
 )
 def test_what_does_not_fit_is_refused(method: str, run: dict[str, Any], parts: dict[str, Any], complaint: str) -> None:
@@ -105,11 +98,11 @@ def test_a_recipe_brings_its_defaults_and_config_json_records_them(tmp_path: Pat
     experiment.start(tmp_path / "run", Watch())
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert {key: config["parts"][key] for key in ("blend", "rotations", "erase")} == {
-        "blend": "0.6",
+        "blend": 0.6,
         "rotations": "base",
         "erase": 0.375,
     }
-    assert (config["imagination"]["imagined_weight"], config["imagination"]["pile_distillation"]) == (0.25, 0.0)
+    assert (config["imagination"]["imagined_weight"], config["pile"]["pile_distill"]) == (0.25, 0.0)
     assert config_from_json(config).to_json() == experiment.config.to_json()
     words = command_of(config)
     assert "--method dream" in words
@@ -117,34 +110,21 @@ def test_a_recipe_brings_its_defaults_and_config_json_records_them(tmp_path: Pat
 
 
 def test_what_is_given_beats_a_recipe() -> None:
-    config = tiny_experiment("dream", imagination={"pile_distillation": 0.5}, parts={"blend": "counts"}).config
-    assert (config.parts.blend, config.parts.rotations) == ("counts", "base")
-    assert config.imagination.pile_distillation == 0.5
+    config = tiny_experiment("dream", pile={"pile_distill": 0.5}, parts={"blend": 0.7}).config
+    assert (config.parts.blend, config.parts.rotations) == (0.7, "base")
+    assert config.pile.pile_distill == 0.5
     words = command_of(config.to_json())
-    assert "--blend counts" in words
-    assert "--pile-distillation 0.5" in words
+    assert "--blend 0.7" in words
+    assert "--pile-distill 0.5" in words
 
 
 def test_help_shows_a_recipes_defaults(capsys: pytest.CaptureFixture[str]) -> None:
-    for method, default in (("replay", "[default: 1]"), ("dream", "[default: 0.6]")):
+    for method, default in (("replay", "[default: 1.0]"), ("dream", "[default: 0.6]")):
         with pytest.raises(SystemExit):
             main(["run", "--method", method, "--help"])
         text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        about = text[text.index("--blend ") : text.index("--blend-statistics ")]
+        about = text[text.index("--blend ") : text.index("--rotations ")]
         assert default in about
-
-
-def test_a_run_from_before_a_part_did_without_it_and_goes_on(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with pytest.raises(Interrupted):
-        tiny_experiment("dream", parts={"erase": 0.0}).start(folder, StopIn(1, "train"))
-    for path in (folder / "config.json", folder / "checkpoint" / "latest.json"):
-        stored = json.loads(path.read_text())
-        del (stored if path.name == "config.json" else stored["identity"])["parts"]["erase"]
-        path.write_text(json.dumps(stored))
-    experiment = Experiment(config_from_json(RunFolder.open(folder).config))
-    assert experiment.config.parts.erase == 0.0
-    experiment.resume(RunFolder.open(folder), Watch())
 
 
 def test_a_run_without_parts_in_its_config_is_read() -> None:
@@ -165,23 +145,17 @@ def test_a_run_without_parts_in_its_config_is_read() -> None:
         ("imagine", {"imagination": {"cycle": 1.0}}, []),
         ("imagine", {"imagination": {"cycle": 1.0, "counterparts": 0}}, ["--cycle", "1.0"]),
         ("replay", {"pile": {"pile_classes": 3}}, ["--pile-classes", "3"]),
-        ("replay", {"imagination": {"mining": "uniform"}}, ["--mining", "uniform"]),
-        (
-            "replay",
-            {"imagination": {"mining": "uniform"}, "parts": {"pile_distill": 0.5}, "pile": {"pile_classes": 3}},
-            [],
-        ),
-        ("ucir", {"parts": {"rotation_views": "one"}}, ["--rotation-views", "one"]),
-        ("ucir", {"parts": {"rotation_views": "one", "rotations": "base"}}, []),
-        ("finetune", {"parts": {"blend": "0.5"}}, []),
+        ("replay", {"pile": {"mining": "uniform"}}, ["--mining", "uniform"]),
+        ("replay", {"pile": {"mining": "uniform", "pile_distill": 0.5, "pile_classes": 3}}, []),
+        ("finetune", {"parts": {"blend": 0.5}}, []),
     ],
 )
 def test_settings_that_change_nothing_are_named(method: str, components: dict[str, Any], idle: list[str]) -> None:
-    assert without_effect(make_config({"method": method}, {}, {}, **components)) == idle
+    assert make_config({"method": method}, {}, {}, **components).carried.without_effect() == idle
 
 
 def test_a_run_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["run", "--pile-distillation", "1", "--dry-run"])
+        main(["run", "--cycle", "1", "--dry-run"])
     assert stop.value.code == 0
-    assert "note: --pile-distillation 1.0: no effect, as nothing in this run uses it" in capsys.readouterr().err
+    assert "note: --cycle 1.0: no effect, as nothing in this run uses it" in capsys.readouterr().err

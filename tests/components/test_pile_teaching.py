@@ -21,14 +21,14 @@ Begun = tuple[Experiment, State, Stage, Stage]
 
 @pytest.fixture(scope="module")
 def base() -> State:
-    experiment = tiny_experiment(parts={"pile_distill": WEIGHT})
+    experiment = tiny_experiment(pile={"pile_distill": WEIGHT})
     return after_task(experiment, experiment.fresh_state(), 0)
 
 
 @pytest.fixture
 def increment(base: State) -> Begun:
     """An experiment, a state that has begun its first increment, and that stage without and with the part."""
-    experiment = tiny_experiment(parts={"pile_distill": WEIGHT})
+    experiment = tiny_experiment(pile={"pile_distill": WEIGHT})
     task = experiment.stream.task(1)
     plain, carried = experiment.method.stages(task)[0], experiment.stages(task)[0]
     return experiment, stirred(begun(base, plain)), plain, carried
@@ -81,7 +81,7 @@ def test_the_pile_stays_out_of_the_statistics(increment: Begun) -> None:
 
 
 def test_the_pile_is_mined_after_each_task_but_the_last_and_no_generator_trains() -> None:
-    experiment = tiny_experiment(parts={"pile_distill": WEIGHT}, imagination={"counterparts": 3})
+    experiment = tiny_experiment(pile={"pile_distill": WEIGHT})
     assert [[stage.name for stage in row.stages] for row in experiment.plan()] == [
         ["train", "select", "mine"],
         ["train", "select", "mine"],
@@ -92,12 +92,12 @@ def test_the_pile_is_mined_after_each_task_but_the_last_and_no_generator_trains(
     assert 2 <= len(state.tensors["pile.index"]) <= TINY_DATA["pile_size"]
     stage = experiment.stages(experiment.stream.task(1))[0]
     streams = stage.streams(begun(state, stage))
-    assert streams["pile"].size == 3 * streams["old"].size
+    assert streams["pile"].size == 2 * streams["old"].size
 
 
 @pytest.mark.parametrize("method", ["ucir", "podnet"])
 def test_other_methods_carry_it(method: str, tmp_path: Any) -> None:
-    tiny_experiment(method, parts={"pile_distill": WEIGHT}).start(tmp_path / "run", Watch())
+    tiny_experiment(method, pile={"pile_distill": WEIGHT}).start(tmp_path / "run", Watch())
     rows = [row for row in RunFolder(tmp_path / "run").metrics() if row["kind"] == "epoch" and row["stage"] == "train"]
     assert [("pile_distill" in row["losses"]) for row in rows] == [row["task"] > 0 for row in rows]
 
@@ -109,11 +109,8 @@ def test_without_it_no_pile_is_read() -> None:
 @pytest.mark.parametrize(
     ("method", "imagination", "weight", "complaint"),
     [
-        ("finetune", {}, 0.5, "--pile-distill 0.5 does not fit method 'finetune'"),
-        ("joint", {}, 0.5, "--pile-distill 0.5 does not fit method 'joint', which takes of these parts"),
-        ("imagine", {}, 0.5, "this one has --pile-distillation for it"),
-        ("replay", {"imagine": True}, 0.5, "this one has --pile-distillation for it"),
-        ("replay", {"counterparts": 0}, 0.5, "takes --counterparts unlabelled images an exemplar"),
+        ("finetune", {}, 0.5, "replays no exemplars"),
+        ("joint", {}, 0.5, "replays no exemplars"),
         ("replay", {}, -1.0, "--pile-distill -1.0 must not be negative"),
     ],
 )
@@ -121,4 +118,38 @@ def test_where_it_has_no_place_it_is_refused(
     method: str, imagination: dict[str, Any], weight: float, complaint: str
 ) -> None:
     with pytest.raises(UserError, match=complaint):
-        tiny_experiment(method, imagination=imagination, parts={"pile_distill": weight})
+        tiny_experiment(method, imagination=imagination, pile={"pile_distill": weight})
+
+
+@pytest.mark.parametrize(
+    ("method", "imagination", "given", "weight"),
+    [
+        ("imagine", {}, {}, 0.5),
+        ("replay", {"imagine": True}, {}, 0.5),
+        ("imagine", {"counterparts": 0}, {}, 0.0),
+        ("imagine", {}, {"pile_distill": 0.0}, 0.0),
+        ("replay", {}, {}, 0.0),
+        ("dream", {}, {}, 0.0),
+        ("dream", {}, {"pile_distill": 0.3}, 0.3),
+    ],
+)
+def test_the_weight_where_none_is_given(
+    method: str, imagination: dict[str, Any], given: dict[str, Any], weight: float
+) -> None:
+    assert tiny_experiment(method, imagination=imagination, pile=given).config.carried.pile_distill == weight
+
+
+def test_labels_alone_join_the_mean_over_all_samples(base: State) -> None:
+    experiment = tiny_experiment(pile={"pile_labels": 0.5})
+    task = experiment.stream.task(1)
+    plain, carried = experiment.method.stages(task)[0], experiment.stages(task)[0]
+    state = stirred(begun(base, plain))
+    batch, net = batch_of(carried, state, 1), network(state)
+    with torch.no_grad():
+        terms, without = carried.losses(state, batch), plain.losses(state, batch)
+        scores = net.head(net.features(batch["pile"].images))
+        expected = torch.nn.functional.cross_entropy(scores, batch["pile"].labels)
+    real, pile = len(batch["new"].labels) + len(batch["old"].labels), 0.5 * len(batch["pile"].labels)
+    assert set(terms) == {*without, "pile_labels"}
+    torch.testing.assert_close(terms["ce"], without["ce"] * real / (real + pile))
+    torch.testing.assert_close(terms["pile_labels"], expected * pile / (real + pile))

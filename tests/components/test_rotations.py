@@ -8,9 +8,8 @@ from stages_driven import batch_of, begun, drive, same, snapshot
 from tiny_runs import Watch, tiny_experiment, without_times
 from torch import Tensor
 
-from daydream.components.rotations import draw_turns, every_turn, one_turn
+from daydream.components.rotations import every_turn
 from daydream.errors import UserError
-from daydream.experiment.config import config_from_json
 from daydream.methods.method import network
 from daydream.nets.heads import HEADS
 from daydream.stages.stage import Samples
@@ -47,21 +46,6 @@ def test_every_turn_against_a_loop() -> None:
     assert found.images.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_one_turn_against_a_loop() -> None:
-    given = samples(turns=[3, 0, 1])
-    found = one_turn(given, classes=3)
-    assert found.labels.tolist() == [5 + 9, 7, 6 + 3]
-    for place, quarters in enumerate([3, 0, 1]):
-        check(found.images[place], given.images[place], quarters)
-    assert found.images.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_turns_are_drawn_evenly() -> None:
-    drawn = draw_turns(torch.Generator().manual_seed(1), 100, 40)
-    assert drawn.shape == (100, 40)
-    assert all(900 < count < 1100 for count in torch.bincount(drawn.flatten(), minlength=4).tolist())
-
-
 @pytest.mark.parametrize("kind", sorted(HEADS))
 def test_a_narrowed_head_scores_as_the_upright_quarter(kind: str) -> None:
     head = HEADS[kind](5)
@@ -82,9 +66,8 @@ def test_a_narrowed_head_scores_as_the_upright_quarter(kind: str) -> None:
     assert same(before, snapshot(head)) >= {"weights.0"}
 
 
-@pytest.mark.parametrize(("views", "count"), [("four", 32), ("one", 8)])
-def test_the_base_task_trains_turned_classes(views: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = tiny_experiment(parts={"rotations": "base", "rotation_views": views})
+def test_the_base_task_trains_turned_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = tiny_experiment(parts={"rotations": "base"})
     stage = experiment.stages(experiment.stream.task(0))[0]
     state = begun(experiment.fresh_state(), stage)
     assert network(state).head.sizes == (8,)
@@ -98,8 +81,8 @@ def test_the_base_task_trains_turned_classes(views: str, count: int, monkeypatch
     monkeypatch.setattr(experiment.method, "classification", watched)
     batch = batch_of(stage, state, 0)
     stage.losses(state, batch)
-    assert len(seen[0]) == count
-    assert torch.equal(seen[0] % 2, batch["new"].labels.repeat(count // 8))
+    assert len(seen[0]) == 32
+    assert torch.equal(seen[0] % 2, batch["new"].labels.repeat(4))
     assert len(set((seen[0] // 2).tolist())) > 1
     start = snapshot(network(state).head)["weights.0"]
     drive(experiment, state, 0, stage)
@@ -112,7 +95,7 @@ def test_the_base_task_trains_turned_classes(views: str, count: int, monkeypatch
 @pytest.mark.parametrize("method", ["replay", "icarl", "bic", "ucir", "podnet", "finetune"])
 def test_every_task_can(method: str) -> None:
     """In an increment only the new classes turn; the head is narrow again when exemplars are selected."""
-    experiment = tiny_experiment(method, parts={"rotations": "all", "rotation_views": "one"})
+    experiment = tiny_experiment(method, parts={"rotations": "all"})
     state = experiment.fresh_state()
     for index in range(2):
         stages = experiment.stages(experiment.stream.task(index))
@@ -129,11 +112,10 @@ def test_every_task_can(method: str) -> None:
 def test_a_base_task_is_shared_only_with_the_same_rotations(tmp_path: Path) -> None:
     tiny_experiment(run={"tasks": 1}, parts={"rotations": "base"}).start(tmp_path / "turned", Watch())
     taken = {"tasks": 1, "base_from": str(tmp_path / "turned")}
-    for parts in ({}, {"rotations": "base", "rotation_views": "one"}):
-        with pytest.raises(UserError, match="rotations"):
-            tiny_experiment(run=taken, parts=parts).start(tmp_path / "other", Watch())
+    with pytest.raises(UserError, match="rotations"):
+        tiny_experiment(run=taken).start(tmp_path / "other", Watch())
     # What comes after the base task is no condition.
-    tiny_experiment(run=taken, parts={"rotations": "base", "blend": "0.5"}).start(tmp_path / "same", Watch())
+    tiny_experiment(run=taken, parts={"rotations": "base", "blend": 0.5}).start(tmp_path / "same", Watch())
     first, second = (RunFolder(tmp_path / name).result for name in ("turned", "same"))
     assert first["last_cnn"] == second["last_cnn"]
 
@@ -141,12 +123,10 @@ def test_a_base_task_is_shared_only_with_the_same_rotations(tmp_path: Path) -> N
 def test_the_last_epochs_of_the_base_task_can_be_upright() -> None:
     """Two stages along one schedule, as many epochs in all; the turned classes go between them."""
     plain = tiny_experiment(base_epochs=5).stages
-    experiment = tiny_experiment(
-        base_epochs=5, parts={"rotations": "base", "rotation_settle": 0.4, "rotation_views": "one"}
-    )
+    experiment = tiny_experiment(base_epochs=5, parts={"rotations": "base"})
     task = experiment.stream.task(0)
     whole, (turned, upright) = plain(task)[0], experiment.stages(task)[:2]
-    assert (turned.name, turned.epochs, upright.name, upright.epochs) == ("train", 3, "settle", 2)
+    assert (turned.name, turned.epochs, upright.name, upright.epochs) == ("train", 4, "settle", 1)
     factors = [stage.schedule(epoch, stage.epochs) for stage in (turned, upright) for epoch in range(stage.epochs)]
     assert factors == [whole.schedule(epoch, 5) for epoch in range(5)]
     state = begun(experiment.fresh_state(), turned)
@@ -159,23 +139,9 @@ def test_the_last_epochs_of_the_base_task_can_be_upright() -> None:
 
 
 def test_a_settled_base_task_is_shared_whole(tmp_path: Path) -> None:
-    parts = {"rotations": "base", "rotation_settle": 0.5, "rotation_views": "one"}
-    tiny_experiment(run={"tasks": 1}, parts=parts).start(tmp_path / "first", Watch())
+    parts = {"rotations": "base"}
+    tiny_experiment(run={"tasks": 1}, parts=parts, base_epochs=3).start(tmp_path / "first", Watch())
     taken = {"tasks": 1, "base_from": str(tmp_path / "first")}
-    with pytest.raises(UserError, match="settle"):
-        tiny_experiment(run=taken, parts={**parts, "rotation_settle": 0.0}).start(tmp_path / "other", Watch())
-    tiny_experiment(run=taken, parts=parts).start(tmp_path / "second", Watch())
+    tiny_experiment(run=taken, parts=parts, base_epochs=3).start(tmp_path / "second", Watch())
     first, second = (RunFolder(tmp_path / name).result for name in ("first", "second"))
     assert without_times(first["tasks"]) == without_times(second["tasks"])
-
-
-def test_settling_that_makes_no_sense() -> None:
-    with pytest.raises(UserError, match=r"--rotation-settle 1\.0 must be at least 0 and below 1"):
-        tiny_experiment(parts={"rotations": "base", "rotation_settle": 1.0})
-
-
-def test_a_run_from_before_settling_did_not_settle() -> None:
-    stored = tiny_experiment(parts={"rotations": "base"}).config.to_json()
-    assert config_from_json(stored).parts.rotation_settle == 0.2
-    del stored["parts"]["rotation_settle"]
-    assert config_from_json(stored).parts.rotation_settle == 0.0

@@ -20,7 +20,7 @@ from daydream.data.images import ImageSet, Resident
 from daydream.data.sources import imagenet_subset, tiny_imagenet
 from daydream.data.sources.class_slice import Labelled
 from daydream.data.sources.shapes import shapes
-from daydream.data.unlabeled import PileSettings, classes_in_cifar100, load_pile
+from daydream.data.unlabeled import PileSource, classes_in_cifar100, load_pile
 
 FROG, BEE, TABBY, MOWER, UMBRELLA = "n01641577", "n02206856", "n02123045", "n03649909", "n04507155"
 WNIDS = (FROG, TABBY, BEE, MOWER, UMBRELLA)
@@ -30,7 +30,7 @@ SHAPES = shapes.Settings(classes=2, train_per_class=1, test_per_class=1, image_s
 
 def pile(unlabeled: str = "", data: str = "cifar100", size: int = 32, **settings: Any) -> ImageSet:
     """Load a pile for a data set whose root and settings play no part, and check what holds of any pile."""
-    images = load_pile(PileSettings(unlabeled=unlabeled, **settings), data, None, None, size)
+    images = load_pile(PileSource(unlabeled=unlabeled, **settings), data, None, None, size)
     assert images.image_size == (size, size)
     assert images.class_names == ("unlabelled",)
     assert images.labels.dtype == torch.int64
@@ -84,22 +84,22 @@ def ilsvrc(tmp_path: Path, make_images: Any) -> Path:
 
 
 def test_a_data_sets_own_pile(tiny: Path) -> None:
-    own = load_pile(PileSettings(), "shapes", None, SHAPES, 16)
+    own = load_pile(PileSource(), "shapes", None, SHAPES, 16)
     expected = shapes.unlabeled(None, SHAPES)
     assert torch.equal(own.pixels.fetch(torch.arange(6)), expected.pixels.fetch(torch.arange(6)))
     settings = tiny_imagenet.Settings(labelled="1:3")
     for text in ("", "tiny-imagenet", f"tiny-imagenet:{tiny}"):
         root = None if ":" in text else tiny
-        images = load_pile(PileSettings(unlabeled=text), "tiny-imagenet", root, settings, 64)
+        images = load_pile(PileSource(unlabeled=text), "tiny-imagenet", root, settings, 64)
         assert greys(images) == [0, 1, 30, 31, 40, 41]
         assert images.class_names == ("unlabelled",)
         assert not images.labels.any()
 
 
 def test_own_piles_of_imagenet_subset(ilsvrc: Path) -> None:
-    settings = imagenet_subset.Settings(num_labelled=102, image_size=28)
-    assert greys(load_pile(PileSettings(), "imagenet-subset", ilsvrc, settings, 32)) == [102, 103, 104]
-    ec = load_pile(PileSettings(pile_exclude="cifar100"), "imagenet-subset", ilsvrc, settings, 32)
+    settings = imagenet_subset.Settings(labelled="0:102", image_size=28)
+    assert greys(load_pile(PileSource(), "imagenet-subset", ilsvrc, settings, 32)) == [102, 103, 104]
+    ec = load_pile(PileSource(pile_exclude="cifar100"), "imagenet-subset", ilsvrc, settings, 32)
     assert greys(ec) == [104]
 
 
@@ -111,13 +111,13 @@ def test_data_sets_without_a_pile(data: str, user_error: Any) -> None:
 
 def test_nothing_is_left_unlabelled(tiny: Path, user_error: Any) -> None:
     with user_error("'tiny-imagenet' has no unlabelled images of its own", "--unlabeled NAME:DIR", "--labelled 0:50"):
-        load_pile(PileSettings(), "tiny-imagenet", tiny, tiny_imagenet.Settings(), 64)
+        load_pile(PileSource(), "tiny-imagenet", tiny, tiny_imagenet.Settings(), 64)
     with user_error("all classes of", "none is left unlabelled", "--labelled 0:2"):
-        load_pile(PileSettings(), "tiny-imagenet", tiny, tiny_imagenet.Settings(labelled="0:5"), 64)
+        load_pile(PileSource(), "tiny-imagenet", tiny, tiny_imagenet.Settings(labelled="0:5"), 64)
 
 
 def test_another_copy_of_the_data_set_is_named(tiny: Path, tmp_path: Path, user_error: Any) -> None:
-    missing = PileSettings(unlabeled=f"tiny-imagenet:{tmp_path / 'nowhere'}")
+    missing = PileSource(unlabeled=f"tiny-imagenet:{tmp_path / 'nowhere'}")
     with user_error(f"--unlabeled tiny-imagenet:{tmp_path / 'nowhere'} does not exist"):
         load_pile(missing, "tiny-imagenet", tiny, tiny_imagenet.Settings(labelled="1:3"), 64)
 
@@ -166,7 +166,7 @@ def test_cifars_own_pile_is_what_it_leaves_unlabelled(cifar10: Path) -> None:
     settings = Labelled(labelled="1:4")
     for text in ("", "cifar10", f"cifar10:{cifar10}"):
         root = None if ":" in text else cifar10
-        assert greys(load_pile(PileSettings(unlabeled=text), "cifar10", root, settings, 32)) == [0, 0, 0, 4, 0, 5, 0]
+        assert greys(load_pile(PileSource(unlabeled=text), "cifar10", root, settings, 32)) == [0, 0, 0, 4, 0, 5, 0]
 
 
 def test_cifar_lends_its_training_images(cifar10: Path, user_error: Any) -> None:
@@ -248,7 +248,7 @@ def test_wrong_sources(text: str, words: list[str], tmp_path: Path, user_error: 
 def test_wrong_choices_of_classes(imagenet32: str, tmp_path: Path, make_images: Any, user_error: Any) -> None:
     for number in (0, -3):
         with user_error(f"--pile-classes is {number}", "1 or more"):
-            PileSettings(pile_classes=number)
+            PileSource(pile_classes=number)
     with user_error("--pile-classes is 6", "'imagenet32' has 5 classes"):
         pile(imagenet32, pile_classes=6)
     with user_error("--pile-classes is 4", "has 3 classes left"):

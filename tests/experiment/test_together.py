@@ -16,7 +16,7 @@ from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment.config import Config
 from daydream.experiment.experiment import Experiment
-from daydream.experiment.together import Member, Outcome, first_orders, make_members, train_members
+from daydream.experiment.together import Ended, Member, first_orders, make_members, train_members
 from daydream.protocol.stream import Task
 from daydream.reproduce.protocols import FULL, SMOKE
 from daydream.stages.stage import Stage
@@ -30,7 +30,7 @@ def config(method: str = "replay", **settings: Any) -> Config:
     return tiny_experiment(method, **settings).config
 
 
-def together(members: list[Member], watch: Any = None) -> dict[str, Outcome]:
+def together(members: list[Member], watch: Any = None) -> dict[str, Ended]:
     return train_members(members, True, lambda member: watch or Watch())
 
 
@@ -78,7 +78,7 @@ def test_steps_are_taken_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_imagine_together(tmp_path: Path) -> None:
     members = make_members(config("imagine", **SHORT), ("natural",), (1, 2), tmp_path / "runs")
-    imaginations = [member.experiment.imagination for member in members]
+    imaginations = [member.experiment.carried.imagination for member in members]
     assert imaginations[0] is not None
     assert imaginations[1] is not None
     assert imaginations[0].pile is imaginations[1].pile

@@ -78,7 +78,7 @@ def test_the_recipe_is_the_papers() -> None:
     method = ICaRL(settings, tiny_experiment("icarl").method.setup)
     rates = [settings.lr * method.schedule(epoch, settings.epochs) for epoch in range(70)]
     assert rates == pytest.approx([2.0] * 49 + [0.4] * 14 + [0.08] * 7)
-    assert (settings.base_epochs, settings.batch_size, settings.momentum) == (70, 128, 0.9)
+    assert (settings.base_epochs, settings.batch_size) == (70, 128)
     assert method.schedule(0, 1) == 1.0
     assert settings.sgd() == SGD(lr=2.0, momentum=0.9, weight_decay=2e-5)
 

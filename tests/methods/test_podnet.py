@@ -152,7 +152,7 @@ def test_the_scale_does_not_learn_from_the_margin() -> None:
 
 
 def test_base_tasks_of_different_losses_are_not_shared() -> None:
-    values = [{}, {"margin": "paper"}, {"configuration": "nme"}, {"finetune_lr": 0.01}]
+    values = [{}, {"margin": "paper"}, {"configuration": "nme"}]
     runs = [tiny_experiment("podnet", **own) for own in values]
     default, *others = [run.stages(run.stream.task(0))[0].shared_as for run in runs]
     assert [shared == default for shared in others] == [False, False, True]
@@ -187,7 +187,7 @@ def test_it_imagines(tmp_path: Path) -> None:
     assert {(0, "imagine"), (1, "imagine")} <= terms.keys()
 
 
-@pytest.mark.parametrize(("name", "value"), [("spatial", -1.0), ("flat", -0.1), ("finetune_epochs", 0)])
+@pytest.mark.parametrize(("name", "value"), [("finetune_epochs", -1)])
 def test_settings_out_of_range(name: str, value: float) -> None:
     with pytest.raises(UserError, match=f"--{name.replace('_', '-')} {value} must "):
         tiny_experiment("podnet", **{name: value})

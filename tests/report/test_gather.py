@@ -190,7 +190,7 @@ def test_a_run_with_other_settings_is_not_the_papers(tmp_path: Path, components:
     [
         {"method": {"epochs": 160}, "parts": {"blend": "1", "rotation_settle": 0.0}},
         {"imagination": {"generator_depth": 4}},  # which a baseline does not use
-        {"run": {"method": "imagine"}, "imagination": {"imagine": True, "pile_distillation": 0.0}},
+        {"run": {"method": "imagine"}, "imagination": {"imagine": True}, "pile": {"pile_distill": 0.0}},
         {"run": {"method": "imagine"}, "pile": {"unlabeled": "imagenet32:/data", "pile_classes": None}},
         {"run": PODNET, "method": {"configuration": "nme"}},
     ],

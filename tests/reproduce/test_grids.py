@@ -91,8 +91,8 @@ def test_the_stand_in_is_100_classes_of_tiny_imagenet_with_the_others_as_its_pil
     small = [cell.values["run"]["data"] for cell in grids.build("standin", SMOKE) if cell.values]
     assert small == ["shapes"] * 4
     bare, distilled = (make_config(**cells[name].values or {}) for name in ("replay", "replay+pile-distill"))
-    assert changed(bare.to_json(), distilled.to_json()) == ["parts.pile_distill"]
-    assert distilled.parts.pile_distill == make_config(**cells["imagine"].values or {}).imagination.pile_distillation
+    assert changed(bare.to_json(), distilled.to_json()) == ["pile.pile_distill"]
+    assert distilled.carried.pile_distill == make_config(**cells["imagine"].values or {}).carried.pile_distill
 
 
 @pytest.mark.parametrize("choices", [FULL, SMOKE])
@@ -125,7 +125,7 @@ def test_a_part_is_added_or_taken_and_nothing_else_changes() -> None:
         "replay+blend": blend,
         "replay+erase": erase,
         "replay+short": epochs,
-        "replay+pile-distill": ["parts.pile_distill", "pile.unlabeled"],
+        "replay+pile-distill": ["pile.pile_distill", "pile.unlabeled"],
         "dream-rotations": rotations,
         "dream-blend": blend,
         "dream-erase": erase,
@@ -137,15 +137,14 @@ def test_a_part_is_added_or_taken_and_nothing_else_changes() -> None:
 
 
 def test_parts_follow_a_retuned_dream(monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned = {"blend": "counts", "blend_statistics": "measure", "rotations": "all", "rotation_views": "one"}
-    tuned |= {"erase": 0.5}
+    tuned = {"blend": 0.7, "rotations": "all", "erase": 0.5}
     monkeypatch.setattr(Dream, "defaults", tuned)
     built = grids.build("parts", FULL)
     cells = {cell.name: make_config(**cell.values).to_json()["parts"] for cell in built if cell.values}
     assert cells["ucir+parts"] == cells["dream"] == {**cells["replay"], **tuned}
-    assert (cells["replay+blend"]["blend"], cells["replay+blend"]["blend_statistics"]) == ("counts", "measure")
-    assert cells["dream-blend"] == {**cells["dream"], "blend": "1", "blend_statistics": "blend"}
-    assert cells["dream-rotations"] == {**cells["dream"], "rotations": "none", "rotation_views": "four"}
+    assert cells["replay+blend"]["blend"] == 0.7
+    assert cells["dream-blend"] == {**cells["dream"], "blend": 1.0}
+    assert cells["dream-rotations"] == {**cells["dream"], "rotations": "none"}
 
 
 @pytest.mark.parametrize(("choices", "long", "short"), [(FULL, 160, 60), (SMOKE, 8, 3)])

@@ -6,7 +6,7 @@ from pathlib import Path
 from tiny_runs import TINY_DATA, TINY_RECIPE, TINY_RUN
 
 from daydream.engine import Interrupted
-from daydream.experiment.progress import stop_switch
+from daydream.engine.display import stop_switch
 from daydream.reproduce.executors.processes import SideBySide
 from daydream.reproduce.jobs import Job
 

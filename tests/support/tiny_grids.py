@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from daydream.experiment.progress import Silent, StopSwitch
+from daydream.engine import Display
 from daydream.reproduce import grids, protocols
 from daydream.reproduce.plan import Plan, make_plan
 
@@ -25,11 +25,11 @@ def tiny_plan(out: Path, grid: str = "ablation", *names: str, orders: int = 1, *
     return make_plan(grid, every, grids.select(every, names, ()), TINY.orders[:orders], out)
 
 
-class StopAt(Silent):
-    """Progress that asks to stop at a step, counted over all runs."""
+class StopAt(Display):
+    """A display that asks to stop at a step, counted over all runs."""
 
     def __init__(self, step: int | None = None) -> None:
-        super().__init__(StopSwitch())
+        super().__init__()
         self.step, self.asked = step, 0
 
     def stop_asked(self) -> bool:

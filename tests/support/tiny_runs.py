@@ -4,33 +4,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from daydream.engine import Display, Place
 from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
 from daydream.methods import load_method
+from daydream.stages import Stage
 
 TINY_DATA = {"classes": 6, "train_per_class": 12, "test_per_class": 6, "image_size": 16, "pile_size": 60}
 TINY_RUN = {"backbone": "resnet10", "base": 2, "steps": 2, "memory": 12, "checkpoint_every": 1}
 TINY_RECIPE = {"base_epochs": 2, "epochs": 2, "batch_size": 8, "lr": 0.05}
 TINY_STAGES: dict[str, dict[str, int]] = {"bic": {"correction_epochs": 4}, "podnet": {"finetune_epochs": 3}}
 """Lengths of the stages that are a method's own."""
-TINY_IMAGINATION = {"generator_epochs": 2, "generator_updates": 2, "generator_width": 16}
+TINY_IMAGINATION = {
+    "generator_epochs": 2,
+    "generator_updates": 2,
+    "generator_width": 16,
+    "generator_start": "noise",
+}
 
 
-class Watch:
-    """Progress that shows nothing and can end a run at a step: politely (`stop_at`) or by a crash (`crash_at`)."""
+class Watch(Display):
+    """A display that shows nothing and can end a run at a step: politely (`stop_at`) or by a crash (`crash_at`)."""
 
     def __init__(self, stop_at: int | None = None, crash_at: int | None = None) -> None:
+        super().__init__()
         self.stop_at, self.crash_at, self.asked = stop_at, crash_at, 0
-
-    def run_begins(self, experiment: Any, folder: Path, resumed: bool) -> None: ...
-
-    def task_begins(self, task: Any, stages: Any) -> None: ...
-
-    def stage_begins(self, task: Any, stage: Any, from_epoch: int) -> None: ...
-
-    def epoch_ends(self, task: Any, stage: Any, report: Any) -> None: ...
-
-    def task_ends(self, row: Mapping[str, Any]) -> None: ...
 
     def stop_asked(self) -> bool:
         self.asked += 1
@@ -40,14 +38,14 @@ class Watch:
 
 
 class StopIn(Watch):
-    """Progress that ends a run politely at the second step of a stage of a task."""
+    """A display that ends a run politely at the second step of a stage of a task."""
 
     def __init__(self, task: int, stage: str) -> None:
         super().__init__()
         self.place, self.here = (task, stage), False
 
-    def stage_begins(self, task: Any, stage: Any, from_epoch: int) -> None:
-        self.here, self.asked = (task.index, stage.name) == self.place, 0
+    def stage_begins(self, place: Place, stage: Stage, from_epoch: int) -> None:
+        self.here, self.asked = (place.task, stage.name) == self.place, 0
 
     def stop_asked(self) -> bool:
         self.asked += 1
@@ -59,13 +57,14 @@ def tiny_experiment(
     run: Mapping[str, Any] = {},
     imagination: Mapping[str, Any] = {},
     parts: Mapping[str, Any] = {},
+    pile: Mapping[str, Any] = {},
     **settings: Any,
 ) -> Experiment:
     values = {**TINY_RUN, "method": method, **run}
     imagination = {**TINY_IMAGINATION, **imagination} if load_method(method).replays else None
     return Experiment(
         make_config(
-            values, TINY_DATA, {**TINY_RECIPE, **TINY_STAGES.get(method, {}), **settings}, imagination, parts=parts
+            values, TINY_DATA, {**TINY_RECIPE, **TINY_STAGES.get(method, {}), **settings}, imagination, pile, parts
         )
     )
 

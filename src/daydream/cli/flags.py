@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from daydream.errors import UserError
-from daydream.settings import flag
+from daydream.settings import flag, is_expert
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +19,12 @@ class Section:
     key: str
     title: str
     settings: type
+    left_out: frozenset[str] = frozenset()
+    """Settings that have no flag here."""
+
+    @property
+    def fields(self) -> list[dataclasses.Field[Any]]:
+        return [field for field in dataclasses.fields(self.settings) if field.name not in self.left_out]
 
 
 def given(arguments: Sequence[str], flag: str, default: str) -> str:
@@ -32,16 +38,15 @@ def given(arguments: Sequence[str], flag: str, default: str) -> str:
     return found
 
 
-def command(sections: Sequence[Section], body: Callable[..., None]) -> Callable[..., None]:
-    """Return `body` with a flag for every field of every section.
+def command(sections: Sequence[Section], body: Callable[..., None], every: bool = False) -> Callable[..., None]:
+    """Return `body` with a flag for every field of every section; `--help` shows those of experts with `every` only.
 
     `body` takes its own parameters and `values`: for each section's key, the fields given or defaulted.
     """
     own = [p for p in inspect.signature(body).parameters.values() if p.name != "values"]
-    fields = {field.name: (section, field, hint) for section in sections for field, hint in _hinted(section.settings)}
-    count = sum(len(dataclasses.fields(section.settings)) for section in sections)
-    if len(fields) != count:
-        names = [f.name for s in sections for f in dataclasses.fields(s.settings)]
+    fields = {field.name: (section, field, hint) for section in sections for field, hint in _hinted(section)}
+    names = [field.name for section in sections for field in section.fields]
+    if len(fields) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise UserError(
             f"two settings share the name '{twice[0]}' ({sections[-1].title}): rename the method's or the data set's"
@@ -54,18 +59,18 @@ def command(sections: Sequence[Section], body: Callable[..., None]) -> Callable[
         body(values=values, **arguments)
 
     call.__doc__ = body.__doc__
-    parameters = [_parameter(section, field, hint) for section, field, hint in fields.values()]
+    parameters = [_parameter(section, field, hint, every) for section, field, hint in fields.values()]
     call.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in [*parameters, *own]}
     return call
 
 
-def _hinted(settings: type) -> list[tuple[dataclasses.Field[Any], Any]]:
-    hints = typing.get_type_hints(settings)
-    return [(field, hints[field.name]) for field in dataclasses.fields(settings)]
+def _hinted(section: Section) -> list[tuple[dataclasses.Field[Any], Any]]:
+    hints = typing.get_type_hints(section.settings)
+    return [(field, hints[field.name]) for field in section.fields]
 
 
-def _parameter(section: Section, field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
+def _parameter(section: Section, field: dataclasses.Field[Any], hint: Any, every: bool) -> inspect.Parameter:
     kind: Any = hint
     extra: dict[str, Any] = {}
     default = field.default
@@ -75,7 +80,9 @@ def _parameter(section: Section, field: dataclasses.Field[Any], hint: Any) -> in
         kind, extra = str, {"metavar": "N,N,..."}
         default = ",".join(map(str, typing.cast(Sequence[Any], default)))
     names = [flag(field.name)] if hint is bool and default is False else []
-    option = typer.Option(*names, help=field.metadata.get("help", ""), rich_help_panel=section.title, **extra)
+    said = field.metadata.get("help", "")
+    hidden = is_expert(field) and not every
+    option = typer.Option(*names, help=said, rich_help_panel=section.title, hidden=hidden, **extra)
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
@@ -89,3 +96,11 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
         except ValueError as error:
             raise UserError(f"{flag(name)} {value} must be numbers separated by commas") from error
     return value
+
+
+HELP_ALL = "--help-all"
+HelpAll = Annotated[bool, typer.Option(HELP_ALL, help="show the settings for experts too, and exit")]
+
+
+def asks_for_all(words: Sequence[str]) -> bool:
+    return HELP_ALL in words

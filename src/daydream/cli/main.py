@@ -5,26 +5,21 @@ import io
 import json
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from daydream import __version__
-from daydream.cli import flags
-from daydream.cli import models as cli_models
-from daydream.cli import results as cli_results
-from daydream.cli.models import Json, Quiet, console
+from daydream.cli import models, reproduce, results, run
+from daydream.cli.common import Json, Quiet, console, free_folder
+from daydream.cli.flags import HELP_ALL
 from daydream.errors import UserError
 
 log = logging.getLogger("daydream")
-LONG = 20_000
-"""Steps of a run that earn back the minute that compilation takes on a CPU, many times over."""
-
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
 
 
@@ -36,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show_notes(quiet=bool({"--quiet", "-q", "--json"} & set(words)))
     try:
         with with_others(words):
-            code = build(words)(args=words, prog_name="daydream", standalone_mode=False)
+            shown = ["--help" if word == HELP_ALL else word for word in words]
+            code = build(words)(args=shown, prog_name="daydream", standalone_mode=False)
         sys.stdout.flush()
     except UserError as error:
         code = fail(str(error))
@@ -80,7 +76,7 @@ def fail(message: str) -> int:
 
 
 def build(words: Sequence[str]) -> typer.Typer:
-    """Return the app; the flags of `run` depend on the method and the data set it is given."""
+    """Return the app; the flags of some commands depend on what they are given."""
     app = typer.Typer(
         help="Class-incremental learning that imagines its past.",
         no_args_is_help=True,
@@ -89,11 +85,12 @@ def build(words: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(top)
-    app.command("run")(run_command(words[1:]) if words[:1] == ["run"] else run)
-    for command in (resume, list_runs, show, look, methods, datasets, demo):
+    run.register(app, words)
+    for command in (list_runs, show, look, methods, datasets, demo):
         app.command("list" if command is list_runs else command.__name__)(command)
-    cli_models.register(app)
-    cli_results.register(app)
+    models.register(app, words)
+    results.register(app)
+    reproduce.register(app, words)
     return app
 
 
@@ -109,135 +106,6 @@ def top(
     ] = False,
 ) -> None:
     """Class-incremental learning that imagines its past."""
-
-
-def run_command(words: Sequence[str]) -> Any:
-    """Return the command `run` with the flags of the chosen data set and method."""
-    from daydream.components.carried import component_settings
-    from daydream.data import source
-    from daydream.experiment.config import RunSettings
-    from daydream.methods import load_method
-
-    data, method = flags.given(words, "--data", "shapes"), flags.given(words, "--method", "replay")
-    sections = [
-        flags.Section("run", "The run", RunSettings),
-        flags.Section("data", f"The data set {data}", source(data).Settings),
-        flags.Section("method", f"The method {method}", load_method(method).Settings),
-    ]
-    titles = {"parts": "Parts that most methods can carry", "imagination": "Imagination", "pile": "The unlabelled pile"}
-    carried = component_settings(load_method(method))
-    sections += [flags.Section(key, titles[key], settings) for key, settings in carried.items()]
-    return flags.command(sections, run)
-
-
-def run(
-    *,
-    out: Annotated[str, typer.Option(help="folder of the run; by default a new one under runs/")] = "",
-    orders: Annotated[
-        int | None,
-        typer.Option(
-            help="a run for each of the first N class orders, in OUT/order-1, ...: the paper's three for cifar100, "
-            "elsewhere its default, seed:1, seed:2, ...; stopped, the same command goes on",
-            metavar="N",
-        ),
-    ] = None,
-    seeds: Annotated[
-        str, typer.Option(help="a run for each of these seeds, in OUT/seed-1, ...", metavar="N,N,...")
-    ] = "",
-    together: Annotated[
-        bool,
-        typer.Option("--together", help="train the runs of --orders and --seeds side by side, to fill one GPU"),
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the whole plan and stop")] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    values: Annotated[dict[str, Any] | None, typer.Option(hidden=True, parser=json.loads)] = None,
-) -> None:
-    """Train a method through all tasks of a stream. `--method NAME --help` shows that method's settings too."""
-    from daydream.cli.tables import plan_table
-    from daydream.engine.distributed import team
-    from daydream.experiment.config import make_config, without_effect
-    from daydream.experiment.experiment import Experiment
-    from daydream.experiment.naming import method_name
-
-    assert values is not None
-    config = make_config(**values)
-    if idle := without_effect(config):
-        log.warning("%s: no effect, as nothing in this run uses it", " ".join(idle))
-    if orders is not None or seeds or together:
-        from daydream.cli.together import Wanted, run_members
-
-        run_members(config, Wanted(orders, seeds, together), out, dry_run, quiet, as_json)
-        return
-    with team().in_turn():
-        experiment = Experiment(config)
-    if experiment.hardware.could_be_faster and experiment.num_steps >= LONG:
-        log.info("a long run for a CPU: --precision bf16 --compile takes about two thirds of the time on this one")
-    if dry_run:
-        from daydream.cli.progress import headline
-        from daydream.experiment import base_task
-
-        if config.run.base_from:
-            base_task.read(experiment, Path(config.run.base_from))
-        console().print(headline(experiment), plan_table(experiment), sep="\n", highlight=False)
-        return
-    chosen = experiment.config.run
-    name = f"{chosen.data}-{method_name(chosen.method).replace('.py:', '-')}-seed{chosen.seed}"
-    folder = Path(out) if out else free_folder(Path("runs"), name)
-    train(lambda progress: experiment.start(folder, progress), folder, quiet, as_json)
-
-
-def free_folder(parent: Path, name: str) -> Path:
-    """Return a folder that does not exist yet: NAME, NAME-2, NAME-3, ..."""
-    candidates = (parent / (name if i == 1 else f"{name}-{i}") for i in range(1, 10_000))
-    return next(path for path in candidates if not path.exists())
-
-
-def train(start: Any, folder: Path, quiet: bool, as_json: bool) -> dict[str, Any]:
-    """Train with progress and signals in place; print the result."""
-    from daydream.cli.progress import make_progress
-    from daydream.cli.tables import print_run
-    from daydream.engine import Interrupted
-    from daydream.engine.distributed import team
-    from daydream.experiment.progress import stop_switch
-    from daydream.report import write_own_page
-    from daydream.storage.run_folder import RunFolder, resume_command
-
-    screen = console()
-    with stop_switch() as switch:
-        progress = make_progress(switch, Console(stderr=True) if as_json else screen, quiet)
-        try:
-            result: dict[str, Any] = start(progress)
-        except Interrupted as stop:
-            progress.close()
-            sys.stderr.write(f"stopped; go on with: {resume_command(folder)}\n")
-            raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
-        finally:
-            progress.close()
-    if not team().leads:
-        return result
-    page = write_own_page(folder)
-    if as_json:
-        sys.stdout.write(json.dumps(result) + "\n")
-    elif not quiet:
-        lines = [f"run: {folder}", *([f"report: {page}"] if page else [])]
-        print_run(screen, RunFolder(folder), *lines)
-    return result
-
-
-def resume(run: RunPath, quiet: Quiet = False, as_json: Json = False) -> None:
-    """Go on with a run that was stopped or killed, from its last checkpoint."""
-    from daydream.engine.distributed import team
-    from daydream.experiment.config import config_from_json
-    from daydream.experiment.experiment import Experiment
-    from daydream.storage.run_folder import RunFolder
-
-    folder = RunFolder.open(run)
-    if folder.result is not None:
-        sys.stderr.write(f"{run} is finished already\n")
-    with team().in_turn():
-        experiment = Experiment(config_from_json(folder.config))
-    train(lambda progress: experiment.resume(folder, progress), run, quiet, as_json)
 
 
 def list_runs(
@@ -258,8 +126,8 @@ def list_runs(
 
 def show(run: RunPath, as_json: Json = False) -> None:
     """Show a run: its settings, accuracy after each task, averages, and the command that repeats it."""
-    from daydream.cli.tables import print_run
     from daydream.experiment.naming import summary_of
+    from daydream.report.run_tables import print_run
     from daydream.storage.run_folder import RunFolder
 
     folder = RunFolder.open(run)
@@ -318,18 +186,23 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Run five methods on the embedded data set, in a few minutes on two CPU cores, and compare them."""
-    from daydream.cli.tables import comparison_table
     from daydream.experiment.config import make_config
     from daydream.experiment.demo import RUNS
     from daydream.experiment.experiment import Experiment
+    from daydream.report import write_page
+    from daydream.report.run_tables import comparison_table, write_table
+    from daydream.storage.run_folder import RunFolder
 
     parent = out or free_folder(Path("runs"), "demo")
     finished = []
     for name, values in RUNS.items():
         shared = values["run"].get("base_from")
-        run = values["run"] | ({"base_from": str(parent / shared)} if shared else {})
-        experiment = Experiment(make_config(**(values | {"run": run})))
-        folder = parent / name
-        result = train(lambda progress, e=experiment, f=folder: e.start(f, progress), folder, quiet, as_json=False)
+        given = values["run"] | ({"base_from": str(parent / shared)} if shared else {})
+        experiment, folder = Experiment(make_config(**(values | {"run": given}))), parent / name
+        result = run.train(partial(experiment.start, folder), folder, quiet, as_json=False, tables=False)
+        write_table(RunFolder(folder))
         finished.append((name, result, folder))
     console().print(comparison_table(finished), highlight=False)
+    page = write_page([folder for _, _, folder in finished], parent / "report.html")
+    if page is not None:
+        console().print(f"all five in one page of charts: {page}", highlight=False, soft_wrap=True)

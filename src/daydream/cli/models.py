@@ -5,55 +5,52 @@ import json
 import logging
 import os
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from daydream.cli import flags
+from daydream.cli.common import Device, Json, Quiet, console, stoppable
 from daydream.errors import UserError
-from daydream.learner.settings import Choice, LessonSettings, ModelSettings
+from daydream.learner.settings import LessonSettings, ModelSettings
 from daydream.settings import flag
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from daydream.engine import EpochReport
     from daydream.learner.learner import Learner
-    from daydream.stages.stage import Stage
+    from daydream.learner.model import LessonRecord
 
 log = logging.getLogger("daydream")
 
 ModelPath = Annotated[Path, typer.Argument(help="a model file", show_default=False)]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress")]
-Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on standard output")]
 NAMED = 10
 """Skipped files that are named one by one."""
 
 
-def console(stderr: bool = False) -> Console:
-    """Return a console as wide as the terminal, or wide enough for our tables where there is none."""
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else 160
-    return Console(stderr=stderr, width=width, markup=False)  # a path may have brackets in it
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the app."""
-    sections = [
-        flags.Section("model", "A new model, fixed from then on", ModelSettings),
-        flags.Section("lesson", "This lesson", LessonSettings),
-    ]
-    app.command("learn")(flags.command(sections, learn))
+def register(app: typer.Typer, words: Sequence[str]) -> None:
+    """Add the commands to the app; the flags of `learn` depend on the method it is given."""
+    app.command("learn")(learn_command(words) if words[:1] == ["learn"] else learn)
     for name, command in (("classes", classes), ("predict", predict), ("test", measure), ("export", export)):
         app.command(name)(command)
+
+
+def learn_command(words: Sequence[str]) -> Any:
+    """Return the command `learn` with the flags of what its method can carry."""
+    from daydream.learner.making import OWN, lesson_components, method_class
+
+    titles = {"parts": "Parts", "imagination": "Imagination", "pile": "Teaching on unlabelled images"}
+    components = lesson_components(method_class(flags.given(words, "--method", "replay")))
+    sections = [
+        flags.Section("model", "A new model, fixed from then on", ModelSettings),
+        *(flags.Section(key, f"{titles[key]}, fixed too", kind, OWN) for key, kind in components.items()),
+        flags.Section("lesson", "This lesson", LessonSettings),
+    ]
+    return flags.command(sections, learn, flags.asks_for_all(words))
 
 
 def learn(
@@ -65,29 +62,50 @@ def learn(
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
+    help_all: flags.HelpAll = False,
     values: Annotated[dict[str, Any] | None, typer.Option(hidden=True, parser=json.loads)] = None,
 ) -> None:
     """Teach a model the classes of a folder. What is not given is chosen from the images and the device, and shown."""
     assert values is not None
-    given = {name: value for name, value in values["model"].items() if value is not None}
-    with lock(model):
-        from daydream.learner.learner import Learner
+    record: LessonRecord
+    with lock(model), stoppable(f"{model} is as it was before") as switch:
+        from daydream.cli.model_tables import choices_table, lesson_text
+        from daydream.cli.progress import make_display
+        from daydream.settings import from_dict
 
-        if model.exists():
-            learner = Learner.load(model, device=device)
-            check_same(model, given, asdict(learner.given))
-        else:
-            learner = Learner.create(device=device, **given)
-        show = Shown(None if quiet else console(stderr=as_json))
-        with show:
-            record = learner.learn(folder, unlabeled, test, onlooker=show, **values["lesson"])
+        learner, lesson = opened(model, values, device), from_dict(LessonSettings, values.pop("lesson"))
+        ready, choices = learner.prepare(folder, unlabeled, test, lesson)
+        screen = console(stderr=as_json)
+        if not quiet:
+            screen.print(choices_table(choices), highlight=False)
+        display = make_display(switch, screen, quiet)
+        try:
+            record = learner.take(ready, display)
+        finally:
+            display.close()
         learner.save(model)
     if as_json:
         sys.stdout.write(json.dumps(asdict(record)) + "\n")
     elif not quiet:
-        from daydream.cli.model_tables import lesson_text
-
         console().print(lesson_text(learner, model), highlight=False)
+
+
+def opened(path: Path, values: dict[str, dict[str, Any]], device: str) -> "Learner":
+    """Return the learner of a model file, or a new one made as the flags say; a model stays what it was made as."""
+    from daydream.learner.learner import Learner
+    from daydream.learner.making import complete, method_class
+
+    given = {name: value for name, value in values["model"].items() if value is not None}
+    carried = {key: value for key, value in values.items() if key not in ("model", "lesson")}
+    if not path.exists():
+        return Learner.create(device=device, **given, **{k: v for own in carried.values() for k, v in own.items()})
+    learner = Learner.load(path, device=device)
+    usual = complete(method_class(learner.given.method), {})
+    check_same(path, given, asdict(learner.given))
+    for key, own in carried.items():
+        changed = {name: value for name, value in own.items() if value != usual.get(key, {}).get(name)}
+        check_same(path, changed, learner.carried.get(key, {}))
+    return learner
 
 
 def lock(model: Path) -> AbstractContextManager[None]:
@@ -101,51 +119,12 @@ def lock(model: Path) -> AbstractContextManager[None]:
     return atomic.locked(model.parent / f".{model.name}.lock", complaint)
 
 
-def check_same(path: Path, given: dict[str, Any], stands: dict[str, Any]) -> None:
+def check_same(path: Path, given: Mapping[str, Any], stands: Mapping[str, Any]) -> None:
     """Refuse to change what a model was made with."""
     for name, value in given.items():
-        if value != stands[name]:
-            stays = f"{path} was made with {stands[name]}, which stays; leave it out, or make a new model"
+        if value != stands.get(name):
+            stays = f"{path} was made with {stands.get(name)}, which stays; leave it out, or make a new model"
             raise UserError(f"{flag(name)} {value}: {stays}")
-
-
-class Shown:
-    """Shows a lesson: its settings first, then a live line in a terminal, plain lines elsewhere, or nothing."""
-
-    def __init__(self, screen: Console | None) -> None:
-        self.screen, self.spoke = screen, time.monotonic()
-        self.bar: Progress | None = None
-
-    def __enter__(self) -> "Shown":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def begins(self, choices: "Sequence[Choice]", stages: "Sequence[Stage]") -> None:
-        if self.screen is None:
-            return
-        from daydream.cli.model_tables import choices_table
-
-        self.screen.print(choices_table(choices), highlight=False)
-        if self.screen.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(24), TimeRemainingColumn(elapsed_when_finished=True))
-            self.bar = Progress(*columns, console=self.screen, transient=True)
-            self.line = self.bar.add_task("learning", total=sum(stage.epochs * stage.steps for stage in stages))
-            self.bar.start()
-
-    def epoch_ends(self, stage: "Stage", report: "EpochReport") -> None:
-        if self.screen is None:
-            return
-        from daydream.cli.progress import PLAIN_SECONDS, loss_text, speed_text
-
-        text = f"{stage.name} epoch {report.epoch + 1}/{report.epochs}: {loss_text(report)}, {speed_text(report)}"
-        if self.bar is not None:
-            self.bar.update(self.line, description=text, advance=stage.steps)
-        elif report.epoch + 1 == report.epochs or time.monotonic() - self.spoke > PLAIN_SECONDS:
-            self.spoke = time.monotonic()
-            self.screen.print(text, highlight=False, markup=False)
 
 
 def loaded(path: Path, device: str = "auto") -> "Learner":

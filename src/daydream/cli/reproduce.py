@@ -1,11 +1,11 @@
 """The command `reproduce`: a table or figure as a grid of runs. Heavy imports wait until it runs."""
 
 import json
-import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,30 +14,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from daydream.cli.models import Json, Quiet, console
+from daydream.cli import flags
+from daydream.cli.common import Json, Quiet, console, stoppable
 from daydream.errors import UserError
 from daydream.settings import require
 
 if TYPE_CHECKING:
-    from daydream.experiment.progress import StopSwitch
+    from daydream.engine.display import StopSwitch
     from daydream.reproduce.cost import Cost
     from daydream.reproduce.jobs import Executor, Job, Outcome
     from daydream.reproduce.plan import Plan
-    from daydream.reproduce.protocols import Cell, Choices
+    from daydream.reproduce.protocols import GridSettings
     from daydream.reproduce.runner import Tally
 
 GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features, standin, dream or parts"
-
-
-class ScaleName(StrEnum):
-    full = "full"
-    small = "small"
-    smoke = "smoke"
-
-
-class EngineName(StrEnum):
-    process = "process"
-    ray = "ray"
 
 
 class Format(StrEnum):
@@ -45,22 +35,35 @@ class Format(StrEnum):
     md = "md"
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, words: Sequence[str]) -> None:
     """Add the command to the app."""
-    app.command("reproduce")(reproduce)
+    app.command("reproduce")(reproduce_command(words) if words[:1] == ["reproduce"] else reproduce)
+
+
+def reproduce_command(words: Sequence[str]) -> Any:
+    """Return the command with its flags."""
+    from daydream.reproduce.protocols import GridSettings
+
+    return flags.command([flags.Section("grid", "The grid", GridSettings)], reproduce, flags.asks_for_all(words))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a grid is told of: where, in which form, and whether at all while it runs."""
+
+    screen: Console
+    form: Format
+    as_json: bool
+    quiet: bool
+
+    def say(self, line: str) -> None:
+        if not self.quiet:
+            self.screen.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def reproduce(
+    *,
     grid: Annotated[str, typer.Argument(metavar="GRID", help=f"a table or figure: {GRIDS}", show_default=False)],
-    scale: Annotated[
-        ScaleName,
-        typer.Option(
-            help="full: the paper's protocol on CIFAR-100; small: 30 of its classes, the others the pile, and a small "
-            "network, for a CPU; smoke: in miniature on shapes, in minutes"
-        ),
-    ] = ScaleName.full,
-    root: Annotated[str, typer.Option(help="folder or archive of CIFAR-100; of `standin`, of Tiny-ImageNet")] = "",
-    unlabeled: Annotated[str, typer.Option(help="the pile, e.g. imagenet32:DIR: see `daydream run --help`")] = "",
     out: Annotated[
         Path | None, typer.Option(help="folder of all grids of a scale; by default runs/reproduce/SCALE")
     ] = None,
@@ -68,31 +71,9 @@ def reproduce(
         Path | None,
         typer.Option("--from", help="folder of finished runs made elsewhere, or of their results, that count as done"),
     ] = None,
-    cells: Annotated[str, typer.Option(help="only these cells: names or patterns, e.g. 'imagine-*,ucir-5-2000'")] = "",
-    methods: Annotated[str, typer.Option(help="only these methods, separated by commas")] = "",
-    orders: Annotated[int, typer.Option(help="class orders to run and average over, 1 to 3: the paper's own")] = 1,
-    tasks: Annotated[
-        int | None,
-        typer.Option(help="stop each run after so many tasks; by default 4 for piles, counterparts, depth, tradeoffs"),
-    ] = None,
-    pile_classes: Annotated[
-        str, typer.Option(help="of `piles`: the numbers of classes", metavar="N,N,...")
-    ] = "500,300,100",
     classes: Annotated[
         list[str] | None, typer.Option("--class", help="of `features`: a class to draw; may be repeated")
     ] = None,
-    seed: Annotated[int, typer.Option(help="seed of every run")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, bf16, tf32 or fp32: see `daydream run --help`")] = "auto",
-    compiles: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="compile the network; by default on a GPU only")
-    ] = None,
-    engine: Annotated[
-        EngineName,
-        typer.Option(help="process: on this machine; ray: on the cluster RAY_ADDRESS names, or on a local one"),
-    ] = EngineName.process,
-    jobs: Annotated[int, typer.Option(help="runs at once on this machine, each in its own process", metavar="N")] = 1,
-    gpu_share: Annotated[float, typer.Option(help="with --engine ray: how much of a GPU a run is given")] = 1.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the runs and what they cost, and stop")] = False,
     no_run: Annotated[
         bool, typer.Option("--no-run", help="show the table, or --cells of it, as it stands, and stop")
@@ -101,110 +82,100 @@ def reproduce(
     form: Annotated[Format, typer.Option("--format", help="the table as text or as markdown")] = Format.text,
     quiet: Quiet = False,
     as_json: Json = False,
+    help_all: flags.HelpAll = False,
+    values: Annotated[dict[str, Any] | None, typer.Option(hidden=True, parser=json.loads)] = None,
 ) -> None:
     """Reproduce a table or figure of the paper: plan the runs, say what they cost, run what is left, compare.
 
     Stopped, it goes on where it was when called again. What is done is not run again, in any grid of the same --out.
     """
-    from daydream.reproduce import grids, protocols
-    from daydream.reproduce.executors import ray as ray_engine
-    from daydream.reproduce.imported_results import find_results
-    from daydream.reproduce.plan import make_plan
+    from daydream.reproduce.protocols import GridSettings
     from daydream.reproduce.results import document
+    from daydream.settings import from_dict
 
-    choices = protocols.Choices(
-        scale=protocols.SCALES[scale],
-        root=root,
-        unlabeled=unlabeled,
-        tasks=tasks,
-        seed=seed,
-        device=device,
-        precision=precision,
-        compile=compiles,
-        pile_classes=numbers(pile_classes),
-    )
-    require(jobs >= 1, f"--jobs {jobs} must be at least 1: the runs at once on this machine")
-    require(jobs == 1 or engine is EngineName.process, "--jobs is for this machine; with --engine ray use --gpu-share")
-    require(gpu_share == 1 or engine is EngineName.ray, "--gpu-share is for --engine ray; here use --jobs")
-    require(gpu_share > 0, f"--gpu-share {gpu_share} must be above 0, e.g. 0.25 for four runs on a GPU")
-    if engine is EngineName.ray:
-        ray_engine.require_installed()
-    require(1 <= orders <= 3, f"--orders {orders} must be 1, 2 or 3: the paper has three class orders")
-    require(not classes or grid == "features", "--class chooses what `features` draws; the other grids draw no class")
-    require(grid != "standin" or not unlabeled, "--unlabeled: the pile of `standin` is what --root leaves unlabelled")
-    require(grid != "features" or not source, "--from: `features` is drawn from a run's folder: give it as --out")
-    folder = out or Path("runs") / "reproduce" / scale.value
-    require(not folder.exists() or folder.is_dir(), f"--out {folder} is a file: name a folder")
-    every = grids.build(grid, choices)
-    chosen = grids.select(every, words(cells), words(methods))
-    found = find_results(source) if source else None
-    shown = chosen if no_run else every
-    plan = make_plan(grid, shown, chosen, choices.scale.orders[:orders], folder, found)
-    screen = console(stderr=as_json or form is Format.md)
-    if grid == "parts":
-        from daydream.report.look import check_picture
-
-        check_picture(Path("parts.png"))
+    assert values is not None
+    asked = from_dict(GridSettings, values["grid"])
+    shown = Shown(console(stderr=as_json or form is Format.md), form, as_json, quiet)
+    plan = planned(grid, asked, out, source, classes or [], whole=not no_run)
     if no_run:
-        show_table({**document(plan, choices.scale, {}), **draw_parts(plan)}, screen, form, as_json)
+        show_table({**document(plan, asked.choices.scale, {}), **draw_parts(plan)}, shown)
         return
-    if any(job.result is None for job in plan.chosen):
-        check_pile(choices, chosen)
-    if grid == "features":
-        check_features(plan, classes or [])
-    with stoppable() as switch:
-        cost = show_plan(plan, screen, quiet and not dry_run, switch, jobs)
+    check_before(plan, asked, classes or [])
+    with stoppable(SAME) as switch:
+        cost = show_plan(plan, shown, dry_run, switch, asked.jobs)
     if dry_run:
         return
-    if plan.pending and not yes and not choices.scale.quick:
+    if plan.pending and not yes and not asked.choices.scale.quick:
         ask(len(plan.pending))
-    at_once, teller = min(jobs, len(plan.pending)), Teller(cost, screen, quiet)
-    with stoppable() as switch, ExitStack() as held:
-        executor = in_process(screen, quiet, switch)
-        if engine is EngineName.ray:
-            executor = ray_engine.OnRay(gpu_share, lambda: switch.asked)
-        elif at_once > 1:
-            executor = held.enter_context(side_by_side(at_once, device, teller, switch))
-        tally = run_plan(plan, cost, executor, teller)
-    show_results(plan, choices, tally, classes or [], screen, form, as_json)
+    tally = carry_out(plan, cost, asked, shown)
+    show_results(plan, asked, tally, classes or [], shown)
     if tally.failures:
         raise typer.Exit(1)
 
 
-@contextmanager
-def stoppable() -> "Iterator[StopSwitch]":
-    """Let Ctrl-C and SIGTERM stop what is inside after a checkpoint, and then end the command."""
-    from daydream.engine import Interrupted
-    from daydream.experiment.progress import stop_switch
-
-    with stop_switch() as switch:
-        try:
-            yield switch
-        except Interrupted as stop:
-            sys.stderr.write("stopped; the same command goes on from here\n")
-            raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
+SAME = "the same command goes on from here"
 
 
-def words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def planned(
+    grid: str, asked: "GridSettings", out: Path | None, source: Path | None, classes: list[str], whole: bool
+) -> "Plan":
+    """Return what is to be run; the `whole` grid is shown, or only the cells that are asked for."""
+    from daydream.reproduce import grids
+    from daydream.reproduce.executors import ray
+    from daydream.reproduce.imported_results import find_results
+    from daydream.reproduce.plan import make_plan
+
+    if asked.engine == "ray":
+        ray.require_installed()
+    require(not classes or grid == "features", "--class chooses what `features` draws; the other grids draw no class")
+    require(
+        grid != "standin" or not asked.unlabeled, "--unlabeled: the pile of `standin` is what --root leaves unlabelled"
+    )
+    require(grid != "features" or not source, "--from: `features` is drawn from a run's folder: give it as --out")
+    folder = out or Path("runs") / "reproduce" / asked.scale
+    require(not folder.exists() or folder.is_dir(), f"--out {folder} is a file: name a folder")
+    every = grids.build(grid, asked.choices)
+    chosen = grids.select(every, asked.words("cells"), asked.words("methods"))
+    found = find_results(source) if source else None
+    if grid == "parts":
+        from daydream.report.look import check_picture
+
+        check_picture(Path("parts.png"))
+    orders = asked.choices.scale.orders[: asked.orders]
+    return make_plan(grid, every if whole else chosen, chosen, orders, folder, found)
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    found = words(text)
-    if not found or not all(word.isdecimal() and int(word) for word in found):
-        raise UserError(f"--pile-classes {text} must be whole numbers above 0, separated by commas")
-    return tuple(map(int, found))
+def check_before(plan: "Plan", asked: "GridSettings", classes: list[str]) -> None:
+    """Refuse what could not be carried out before anything runs."""
+    if any(job.result is None for job in plan.chosen):
+        check_pile(plan.chosen)
+    if plan.grid == "features":
+        check_features(plan, classes)
 
 
-def check_pile(choices: "Choices", cells: "list[Cell]") -> None:
+def carry_out(plan: "Plan", cost: "Cost", asked: "GridSettings", shown: Shown) -> "Tally":
+    """Run what is left, one run after the other or several at once."""
+    from daydream.reproduce.executors import ray
+
+    at_once, teller = min(asked.jobs, len(plan.pending)), Teller(cost, shown)
+    with stoppable(SAME) as switch, ExitStack() as held:
+        executor = in_process(shown, switch)
+        if asked.engine == "ray":
+            executor = ray.OnRay(asked.gpu_share, lambda: switch.asked)
+        elif at_once > 1:
+            executor = held.enter_context(side_by_side(at_once, asked.device, teller, switch))
+        return run_plan(plan, cost, executor, teller)
+
+
+def check_pile(jobs: "Sequence[Job]") -> None:
     """Refuse a pile that is missing or cannot be read before anything runs."""
     from daydream.data import source
     from daydream.data.unlabeled import load_pile
     from daydream.experiment.config import make_config
 
-    for cell in cells:
-        if cell.values and make_config(**cell.values).needs_pile:
-            config = make_config(**{**cell.values, "pile": {"unlabeled": choices.unlabeled}})
+    for job in jobs:
+        config = make_config(**job.values)
+        if config.carried.needs_pile:
             root = Path(config.run.root) if config.run.root else None
             size = getattr(config.data, "image_size", getattr(source(config.run.data), "SIZE", 32))
             load_pile(config.pile, config.run.data, root, config.data, size)
@@ -223,15 +194,14 @@ def check_features(plan: "Plan", classes: list[str]) -> None:
     choose(sketch.stream, able, classes, None)
 
 
-def show_plan(plan: "Plan", screen: Console, quiet: bool, switch: "StopSwitch", jobs: int) -> "Cost":
+def show_plan(plan: "Plan", shown: Shown, dry_run: bool, switch: "StopSwitch", jobs: int) -> "Cost":
     """Print what is left to run and what it will cost on this machine."""
     from daydream.reproduce.cost import estimate
     from daydream.reproduce.results import clock
 
-    def say(line: str) -> None:
-        if not quiet:
-            screen.print(line, highlight=False, markup=False, soft_wrap=True)
-
+    if dry_run:
+        shown = replace(shown, quiet=False)
+    say, screen, quiet = shown.say, shown.screen, shown.quiet
     done = len(plan.chosen) - len(plan.pending)
     say(f"{plan.grid}: {len(plan.chosen)} runs, {done} done, {len(plan.pending)} to do, in {plan.out}")
     cost = estimate(plan, say, switch)
@@ -259,12 +229,13 @@ def ask(count: int) -> None:
         raise typer.Exit(0)
 
 
-def in_process(screen: Console, quiet: bool, switch: "StopSwitch") -> "Executor":
+def in_process(shown: Shown, switch: "StopSwitch") -> "Executor":
     """Return what carries out one job after the other, here."""
-    from daydream.cli.progress import make_progress
+    from daydream.cli.progress import make_display
     from daydream.reproduce.jobs import InProcess
 
-    return InProcess(lambda: make_progress(switch, screen, quiet or not screen.is_terminal))
+    quiet = shown.quiet or not shown.screen.is_terminal
+    return InProcess(lambda: make_display(switch, shown.screen, quiet))
 
 
 @contextmanager
@@ -294,14 +265,13 @@ def run_plan(plan: "Plan", cost: "Cost", executor: "Executor", teller: "Teller")
 class Teller:
     """Tells of each run that ends what it gave, and how long the others will take; of several at once, what begins."""
 
-    def __init__(self, cost: "Cost", screen: Console, quiet: bool) -> None:
-        self.screen, self.quiet = screen, quiet
+    def __init__(self, cost: "Cost", shown: Shown) -> None:
+        self.shown = shown
         self.began, self.total, self.left = time.monotonic(), cost.total, dict(cost.seconds)
         self.running = set[str]()
 
     def say(self, line: str) -> None:
-        if not self.quiet:
-            self.screen.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.shown.say(line)
 
     def goes_on(self, job: "Job", what: str) -> None:
         """Tell what happens to a run that others run beside."""
@@ -328,44 +298,36 @@ class Teller:
         return left * (spent / done if done else 1.0)
 
 
-def show_results(
-    plan: "Plan",
-    choices: "Choices",
-    tally: "Tally",
-    classes: list[str],
-    screen: Console,
-    form: Format,
-    as_json: bool,
-) -> None:
+def show_results(plan: "Plan", asked: "GridSettings", tally: "Tally", classes: list[str], shown: Shown) -> None:
     """Print ours beside the paper's, and draw what a grid has a picture of."""
     from daydream.reproduce.runner import write_results
 
-    found: dict[str, Any] = {**write_results(plan, choices.scale, tally), **draw_parts(plan)}
+    found: dict[str, Any] = {**write_results(plan, asked.choices.scale, tally), **draw_parts(plan)}
     drawn = draw_features(plan, classes) if plan.grid == "features" and not tally.failures else None
-    show_table({**found, "features": drawn} if drawn else found, screen, form, as_json)
-    if as_json:
+    show_table({**found, "features": drawn} if drawn else found, shown)
+    if shown.as_json:
         return
-    if form is Format.text:
-        screen.print(f"results: {plan.out / plan.grid / 'results.json'}", highlight=False)
+    if shown.form is Format.text:
+        shown.screen.print(f"results: {plan.out / plan.grid / 'results.json'}", highlight=False)
     if drawn:
         from daydream.cli.tables import look_table
 
-        screen.print(look_table(drawn), highlight=False)
+        shown.screen.print(look_table(drawn), highlight=False)
 
 
-def show_table(found: dict[str, Any], screen: Console, form: Format, as_json: bool) -> None:
+def show_table(found: dict[str, Any], shown: Shown) -> None:
     """Print a grid as data or as a table, and where its picture is."""
     from daydream.reproduce.results import markdown_table, text_table
 
-    if as_json:
+    if shown.as_json:
         sys.stdout.write(json.dumps(found) + "\n")
         return
-    if form is Format.md:
+    if shown.form is Format.md:
         sys.stdout.write(markdown_table(found))
     else:
-        screen.print(text_table(found), highlight=False)
+        shown.screen.print(text_table(found), highlight=False)
     if "picture" in found:
-        screen.print(f"picture: {found['picture']}", highlight=False, soft_wrap=True)
+        shown.screen.print(f"picture: {found['picture']}", highlight=False, soft_wrap=True)
 
 
 def draw_features(plan: "Plan", classes: list[str]) -> dict[str, Any]:

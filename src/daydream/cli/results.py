@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from daydream import atomic
-from daydream.cli import reproduce as cli_reproduce
 from daydream.errors import UserError
 
 
@@ -22,7 +21,6 @@ class Format(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command("report")(report)
-    cli_reproduce.register(app)
 
 
 def report(

@@ -1,7 +1,6 @@
 """`daydream run` with --orders or --seeds: several runs of one configuration, and their mean."""
 
 import json
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,13 +11,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from daydream.cli.models import console
+from daydream.cli.common import console, free_folder, stoppable
 from daydream.errors import UserError
 from daydream.settings import require
 
 if TYPE_CHECKING:
     from daydream.experiment.config import Config
-    from daydream.experiment.together import Member, Outcome
+    from daydream.experiment.together import Ended, Member
 
 
 class Wanted(NamedTuple):
@@ -31,7 +30,6 @@ class Wanted(NamedTuple):
 
 def run_members(config: "Config", wanted: Wanted, out: str, dry_run: bool, quiet: bool, as_json: bool) -> None:
     """Train a run for each class order and seed; print each and their mean."""
-    from daydream.cli.main import free_folder
     from daydream.engine.distributed import team
     from daydream.experiment.config import RunSettings
     from daydream.experiment.naming import method_name
@@ -79,35 +77,27 @@ def numbers(text: str) -> tuple[int, ...]:
 
 def show_plan(members: "Sequence[Member]") -> None:
     """Print the runs, and the plan that is the same for all of them."""
-    from daydream.cli.progress import headline
     from daydream.cli.tables import plan_table
+    from daydream.experiment.naming import headline
 
     lines = [f"{member.folder}: {headline(member.experiment)}" for member in members]
     console().print(*lines, plan_table(members[0].experiment), sep="\n", highlight=False)
 
 
-def train(
-    members: "Sequence[Member]", together: bool, folder: Path, quiet: bool, as_json: bool
-) -> "dict[str, Outcome]":
+def train(members: "Sequence[Member]", together: bool, folder: Path, quiet: bool, as_json: bool) -> "dict[str, Ended]":
     """Train with progress and signals in place."""
-    from daydream.cli.progress import Beside, Shared, make_progress
-    from daydream.engine import Interrupted
-    from daydream.experiment.progress import stop_switch
+    from daydream.cli.progress import Beside, Shared, make_display
     from daydream.experiment.together import train_members
 
-    with stop_switch() as switch:
-        shared = Shared(make_progress(switch, Console(stderr=True) if as_json else console(), quiet))
+    with stoppable(f"the same command with --out {folder} goes on from here") as switch:
+        shared = Shared(make_display(switch, Console(stderr=True) if as_json else console(), quiet))
         try:
             return train_members(members, together, lambda member: Beside(shared, member.name))
-        except Interrupted as stop:
-            shared.shown.close()
-            sys.stderr.write(f"stopped; the same command with --out {folder} goes on from here\n")
-            raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
         finally:
             shared.shown.close()
 
 
-def show(members: "Sequence[Member]", outcomes: "Mapping[str, Outcome]", quiet: bool, as_json: bool) -> None:
+def show(members: "Sequence[Member]", outcomes: "Mapping[str, Ended]", quiet: bool, as_json: bool) -> None:
     """Print what every run gave, their mean and standard deviation, and what went wrong."""
     from daydream.report.summary import MEASURES, spread
 

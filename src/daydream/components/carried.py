@@ -1,24 +1,78 @@
-"""What a method carries beside itself: the settings of its components."""
+"""One composition: a method and what it carries, for runs and for lessons alike."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
 
-from daydream.settings import with_defaults
+from daydream.components.component import Component
+from daydream.components.imagination import Imagination
+from daydream.components.mixup import PixelMixup
+from daydream.components.parts import Parts
+from daydream.components.pile import FromPile, Teaching
+from daydream.components.pile_teaching import PileTeaching
+from daydream.components.settings import CarriedSettings
+from daydream.data.images import ImageSet
+from daydream.methods.method import Method
+from daydream.protocol.stream import Stream, Task
+from daydream.stages.stage import Kinds, Stage
 
-if TYPE_CHECKING:
-    from daydream.methods.method import Method
-
-
-def component_settings(kind: "type[Method[Any]]") -> dict[str, type]:
-    """Return the settings of what a method can carry, by their key in config.json, with the defaults it gives them."""
-    from daydream.components.imagination import ImaginationSettings
-    from daydream.components.parts import PartsSettings
-    from daydream.data.unlabeled import PileSettings
-
-    found: dict[str, type] = {"parts": PartsSettings} if kind.carries else {}
-    if kind.replays:
-        found |= {"imagination": ImaginationSettings, "pile": PileSettings}
-    return {key: with_defaults(settings, kind.defaults) for key, settings in found.items()}
+COMPONENTS: tuple[type[Component], ...] = (Parts, PileTeaching, Imagination, PixelMixup)
+"""All that can be carried, the innermost around a method's stages first."""
 
 
-BEFORE = {"rotation_settle": 0.0, "erase": 0.0, "pile_distill": 0.0}
-"""What settings of parts that came later were before they could be said."""
+def kinds_of(method: type[Method[Any]]) -> Kinds:
+    """Return the builders of every network that the state of a method and of what it carries may hold."""
+    added = {name: builder for component in COMPONENTS for name, builder in component.kinds.items()}
+    return {**method.kinds, **added}
+
+
+class Carried:
+    """A method and what it carries: parts, unlabelled images, imagination."""
+
+    def __init__(self, method: Method[Any], settings: CarriedSettings, pile: ImageSet | None) -> None:
+        self.method, self.settings = method, settings
+        self.components: Sequence[Component] = list(self._load(pile))
+
+    def _load(self, pile: ImageSet | None) -> Sequence[Component]:
+        settings, found = self.settings, list[Component]()
+        if settings.parts:
+            found.append(Parts(settings.parts, self.method))
+        if settings.needs_pile:
+            assert pile is not None, "what is carried needs unlabelled images"
+            given = settings.pile
+            teaching = Teaching(settings.pile_distill, given.pile_labels, given.mining)
+            if settings.imagines:
+                kind = PixelMixup if settings.imagines == "pixels" else Imagination
+                found.append(kind(settings.imagination, self.method, pile, teaching))
+            else:
+                found.append(PileTeaching(self.method, pile, teaching))
+        return found
+
+    def check(self, stream: Stream) -> None:
+        """Raise the user's mistake if the stream does not fit the method or what it carries."""
+        self.method.check(stream)
+        for component in self.components:
+            component.check(stream)
+
+    def stages(self, task: Task) -> list[Stage]:
+        """Return the stages of a task: the method's, with what each component adds."""
+        return reduce(
+            lambda stages, component: component.stages(task, stages), self.components, self.method.stages(task)
+        )
+
+    @property
+    def kinds(self) -> Kinds:
+        return kinds_of(type(self.method))
+
+    @property
+    def parts(self) -> Parts | None:
+        return next((component for component in self.components if isinstance(component, Parts)), None)
+
+    @property
+    def from_pile(self) -> FromPile | None:
+        """Return the component that uses unlabelled images."""
+        return next((component for component in self.components if isinstance(component, FromPile)), None)
+
+    @property
+    def imagination(self) -> Imagination | None:
+        return self.from_pile if isinstance(self.from_pile, Imagination) else None

@@ -9,33 +9,30 @@ not enter.
 Shapes: B exemplars in a batch, n counterparts of each.
 """
 
-from typing import Any
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from daydream.components.imagination import Imagination, ImaginationSettings
+from daydream.components.imagination import Imagination
 from daydream.components.pile import FromPile
-from daydream.data.images import ImageSet
-from daydream.methods.method import Method
 from daydream.nets.network import Company, Network
 from daydream.stages.stage import Samples, State
+
+ALPHA = 1.0
+
+
+def draw_share(generator: torch.Generator, steps: int, size: int) -> Tensor:
+    """Draw the exemplars' shares mu ~ Beta(alpha, alpha) [steps, size]."""
+    a, b = torch._standard_gamma(torch.full((2, steps, size), ALPHA), generator=generator)
+    found: Tensor = a / (a + b)
+    return found
 
 
 class PixelMixup(Imagination):
     """Adds pixel mixtures of exemplars and unlabelled images to the stages that replay exemplars."""
 
-    def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> None:
-        super().__init__(settings, method, pile)
-        alpha = settings.mixup_alpha
-
-        def share(generator: torch.Generator, steps: int, size: int) -> Tensor:
-            a, b = torch._standard_gamma(torch.full((2, steps, size), alpha), generator=generator)
-            found: Tensor = a / (a + b)
-            return found
-
-        self.noise = {"share": share}
-
+    noise = MappingProxyType({"share": draw_share})
     closing = FromPile.closing  # there is no generator to train
 
     def company(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Company:
@@ -43,9 +40,3 @@ class PixelMixup(Imagination):
         u = pile.images.unflatten(0, (len(exemplars.images), -1))
         mu = pile.fields["share"].view(*u.shape[:2], 1, 1, 1)
         return Company(images=(mu * exemplars.images[:, None] + (1 - mu) * u).flatten(0, 1))
-
-
-def imagination_of(settings: ImaginationSettings, method: Method[Any], pile: ImageSet) -> Imagination:
-    """Return the component that makes a method's counterparts in its own way: by generators, or by mixing pixels."""
-    kind = PixelMixup if method.imagines == "pixels" else Imagination
-    return kind(settings, method, pile)

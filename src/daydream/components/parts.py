@@ -1,83 +1,53 @@
 """Parts that any method can carry, none of which costs anything at inference.
 
 Each is off by default, and a run without them is what it would be without this file. They change a task's one stage
-that trains the network with its batch norm: blank squares within rotations within averaging within blending. The one
+that trains the network with its batch norm: blank squares within rotations within blending. The one
 that needs unlabelled images, `pile_teaching.py`, comes around all of them, as imagination does.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from daydream.components.blending import Blending
-from daydream.components.ema import averaged
+from daydream.components.component import Component
 from daydream.components.erasing import erased
 from daydream.components.rotations import rotated, settled
 from daydream.methods.method import Method
-from daydream.protocol.stream import Stream, Task
+from daydream.protocol.stream import Task
 from daydream.settings import require, setting
 from daydream.stages.stage import Stage
 
-OFF = "1"
+SETTLE = 0.2
+"""The share of a base task's epochs, the last ones, that train upright images alone (chosen on held-out images)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartsSettings:
     """Settings of the parts."""
 
-    blend: str = setting(
-        OFF,
-        "share A of the trained network when it is blended with the one before the increment: a number, counts (by "
-        "class counts) or held-out (chosen on held-out images); 1 is no blending (arXiv 2404.04002, 2312.08977)",
-    )
-    blend_statistics: Literal["blend", "measure"] = setting(
-        "blend", "batch-norm statistics of a blended network: blended too, or measured on new images and exemplars"
+    blend: float = setting(
+        1.0, "share of the trained network when it is blended with the one before the increment; 1 is no blending"
     )
     rotations: Literal["none", "base", "all"] = setting(
         "none", "train each new class's four rotations as four classes: never, in the base task, in all (ICML 2020)"
     )
-    rotation_views: Literal["four", "one"] = setting(
-        "four", "an image appears in all four rotations (a step costs four times as much) or in a random one"
-    )
-    rotation_settle: float = setting(
-        0.2, "share of the base task's epochs, the last ones, that train upright images alone, at a quarter of the cost"
-    )
-    ema: float = setting(0.0, "decay of an average of the weights that replaces them after an increment; 0 is none")
     erase: float = setting(
         0.0, "side of a square blanked in every training image, as a share of the image's; 0 is none (arXiv 1708.04552)"
     )
 
-    pile_distill: float = setting(
-        0.0,
-        "for a method that does not imagine: weight of feature distillation on mined unlabelled images, times "
-        "sqrt(seen / new); 0 is none",
-    )
-
     def __post_init__(self) -> None:
-        share = self.blend
-        if share not in ("counts", "held-out"):
-            number = _number(share)
-            wanted = "must be a number above 0 and at most 1, 'counts' or 'held-out'"
-            require(number is not None and 0 < number <= 1, f"--blend {share} {wanted}")
-        measured = self.blend_statistics == "measure"
-        require(not measured or "blend" in self.wanted, "--blend-statistics measure needs --blend with less than 1")
-        settle = self.rotation_settle
-        require(0 <= settle < 1, f"--rotation-settle {settle} must be at least 0 and below 1")
-        for name in ("ema", "erase"):
-            value = getattr(self, name)
-            require(0 <= value < 1, f"--{name} {value} must be at least 0 and below 1")
-        require(self.pile_distill >= 0, f"--pile-distill {self.pile_distill} must not be negative")
+        require(0 < self.blend <= 1, f"--blend {self.blend:g} must be a number above 0 and at most 1")
+        require(0 <= self.erase < 1, f"--erase {self.erase:g} must be at least 0 and below 1")
 
     @property
     def switches(self) -> dict[str, bool]:
         """Say of every part, by the setting that has its name, whether it is on."""
         return {
-            "blend": _number(self.blend) != 1,
+            "blend": self.blend != 1,
             "rotations": self.rotations != "none",
-            "ema": self.ema > 0,
             "erase": self.erase > 0,
-            "pile_distill": self.pile_distill > 0,
         }
 
     @property
@@ -87,21 +57,16 @@ class PartsSettings:
 
     @property
     def in_use(self) -> dict[str, Any]:
-        """Return the settings of parts that are on: each begins with its part's name, in the singular."""
-        names = [name.removesuffix("s") for name in self.wanted]
-        return {key: value for key, value in asdict(self).items() if any(key.startswith(name) for name in names)}
+        """Return the settings of parts that are on."""
+        return {name: getattr(self, name) for name in self.wanted}
 
 
-class Parts:
+class Parts(Component):
     """Puts the parts that are wanted into a method's stages."""
 
     def __init__(self, settings: PartsSettings, method: Method[Any]) -> None:
         self.settings, self.method = settings, method
-        self.blending = Blending(settings.blend, settings.blend_statistics, method)
-
-    def check(self, stream: Stream) -> None:
-        """Raise the user's mistake if stream and parts do not fit; called before anything is written."""
-        self.blending.check(stream)
+        self.blending = Blending(settings.blend)
 
     def stages(self, task: Task, stages: Sequence[Stage]) -> list[Stage]:
         """Return a method's stages of a task with the parts in the last one that trains the network."""
@@ -121,19 +86,10 @@ class Parts:
         if "erase" in wanted:
             stage = erased(stage, settings.erase)
         if self.rotates(task):
-            turn = partial(rotated, views=settings.rotation_views, seed=self.method.setup.seed, task=task.index)
+            turn = partial(rotated, seed=self.method.setup.seed, task=task.index)
             if task.is_base:
-                return settled(stage, turn, settings.rotation_settle)
+                return settled(stage, turn, SETTLE)
             stage = turn(stage)
-        if "ema" in wanted and not task.is_base:
-            stage = averaged(stage, settings.ema)
         if "blend" in wanted and not task.is_base:
-            stage = self.blending.blended(task, stage)
+            stage = self.blending.blended(stage)
         return [stage]
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

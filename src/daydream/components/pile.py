@@ -4,29 +4,66 @@ The pile is mined when a task ends, and serves until the next one has: the state
 """
 
 import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from daydream.components import mining
+from daydream.components.component import Component
 from daydream.data.images import ImageSet
 from daydream.methods.method import Method, network
 from daydream.nets.network import Company
 from daydream.protocol.inference import over_images
 from daydream.protocol.stream import Task
-from daydream.stages.stage import Batch, Stage, State
+from daydream.stages.losses import cosine_distillation
+from daydream.stages.stage import Batch, Samples, Stage, State
 
-Mining = Literal["entropy", "uniform"]
+
+@dataclass(frozen=True)
+class Teaching:
+    """What is taught on unlabelled images, as numbers."""
+
+    distill: float
+    """W of the distillation: its strength is W sqrt(seen / new)."""
+    labels: float = 0.0
+    """Weight of the cross-entropy on predicted classes (the released code's term)."""
+    mining: Literal["entropy", "uniform"] = "entropy"
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.distill or self.labels)
+
+    def strength(self, task: Task) -> float:
+        return self.distill * math.sqrt(task.num_seen / task.num_new)
+
+    def terms(
+        self, method: Method[Any], state: State, z: Tensor, pile: Samples, strength: float, z_old: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Return the losses on unlabelled images of features z, and of z_old under the old network, if it is asked."""
+        terms = dict[str, Tensor]()
+        if self.labels:
+            terms["pile_labels"] = method.classification(state, z, pile.labels)
+        if z_old is not None:
+            terms["pile_distill"] = strength * cosine_distillation(z, z_old)
+        return terms
 
 
-class FromPile(ABC):
+def in_one_mean(terms: dict[str, Tensor], samples: Mapping[str, float]) -> dict[str, Tensor]:
+    """Return terms of which those named are weighted as one mean over all their samples, each a mean over its own."""
+    whole = sum(samples.values())
+    return {key: term * (samples[key] / whole) if key in samples else term for key, term in terms.items()}
+
+
+class FromPile(Component):
     """Brings unlabelled images to the stages of a method that replay exemplars."""
 
-    def __init__(self, method: Method[Any], pile: ImageSet, mining: Mining) -> None:
-        self.method, self.setup, self.pile, self.mining = method, method.setup, pile, mining
+    def __init__(self, method: Method[Any], pile: ImageSet, teaching: Teaching) -> None:
+        self.method, self.setup, self.pile, self.teaching = method, method.setup, pile, teaching
 
     def stages(self, task: Task, stages: Sequence[Stage]) -> list[Stage]:
         """Return a method's stages of a task with the component in them."""
@@ -63,7 +100,7 @@ class FromPile(ABC):
     def mine(self, state: State, at_least: int) -> None:
         """Choose the unlabelled images to use until the next task ends; the state keeps which, and their classes."""
         scores = over_images(lambda x: (self.method.predict(state, x).scores,), self.pile, self.setup.prepare)[0]
-        if self.mining == "entropy":
+        if self.teaching.mining == "entropy":
             index, classes = mining.most_certain(scores, at_least)
         else:
             classes, index = scores.argmax(1).sort(stable=True)

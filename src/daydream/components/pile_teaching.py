@@ -1,51 +1,51 @@
-"""Distillation on the mined pile, without generators: what the network says of unlabelled images stays what it was.
+"""Teaching on the mined pile, without generators.
 
-The released code of "Learning to Imagine" (CVPR 2022) adds this term to its counterparts (`--pile-distillation` of
-imagination). Alone, it is the part of unlabelled data that needs no generator, and so the measure of what they add:
+Distillation: what the network says of unlabelled images stays what it was,
 
 L = ... + W sqrt(seen / new) mean over mined images u of (1 - cos(z_u, z_u^old)).
 
-Unlabelled images pass as guests of the batch: by the statistics of its own images, which they do not enter. There are
-as many as imagination would mix, `--counterparts` for each exemplar; `--mining` says which.
+The released code of "Learning to Imagine" (CVPR 2022) adds this term to its counterparts, and a cross-entropy on
+predicted classes (`--pile-labels`). Alone, they are the part of unlabelled data that needs no generator, and so the
+measure of what generators add.
+
+Unlabelled images pass as guests of the batch: by the statistics of its own images, which they do not enter.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
-from daydream.components.pile import FromPile, Mining
-from daydream.data.images import ImageSet
-from daydream.methods.method import Method
+from daydream.components.pile import FromPile, in_one_mean
 from daydream.nets.network import Company
 from daydream.protocol.stream import Task
-from daydream.stages.losses import cosine_distillation
 from daydream.stages.stage import Batch, Batches, Stage, State
 
+EACH = 2
+"""Unlabelled images for an exemplar in a batch: as many as imagination mixes by default."""
 
-class PileDistillation(FromPile):
-    """Adds unlabelled images, held to the old network's features, to the stages that replay exemplars."""
 
-    def __init__(self, weight: float, each: int, method: Method[Any], pile: ImageSet, mining: Mining) -> None:
-        super().__init__(method, pile, mining)
-        self.weight, self.each = weight, each
+class PileTeaching(FromPile):
+    """Adds unlabelled images, and what is taught on them, to the stages that replay exemplars."""
 
     def replayed(self, task: Task, stage: Stage) -> Stage:
-        """Return a stage with `each` unlabelled images for an exemplar, and their distillation."""
-        name, strength = stage.exemplars, self.weight * math.sqrt(task.num_seen / task.num_new)
+        """Return a stage with some unlabelled images for an exemplar, and their losses."""
+        name, teaching, strength = stage.exemplars, self.teaching, self.teaching.strength(task)
         assert name is not None
 
         def streams(state: State) -> Mapping[str, Batches]:
             given = stage.streams(state)
             old = given[name]
-            return {**given, "pile": Batches(images=self.mined(state), size=self.each * old.size, augment=old.augment)}
+            return {**given, "pile": Batches(images=self.mined(state), size=EACH * old.size, augment=old.augment)}
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
-            images = batch["pile"].images
-            terms, z, z_old = self.along(stage, state, batch, Company(images=images), images)
-            assert z_old is not None
-            return {**terms, "pile_distill": strength * cosine_distillation(z, z_old)}
+            pile = batch["pile"]
+            company = Company(images=pile.images)
+            taught = pile.images if teaching.distill else None
+            terms, z, z_old = self.along(stage, state, batch, company, taught)
+            terms |= teaching.terms(self.method, state, z, pile, strength, z_old)
+            if not teaching.labels:
+                return terms
+            return in_one_mean(terms, {"ce": company.hosts, "pile_labels": teaching.labels * len(pile.labels)})
 
         return replace(stage, streams=streams, losses=losses)

@@ -7,29 +7,26 @@ aggregated inference, over four turns of an image, would cost four passes.
 
 The last epochs of a base task can come without turns (ours): what is dropped then has no say in the features any more.
 
-Each image of a batch appears in all four turns, as in the paper, at four times the cost of a step; or in one drawn at
-random, at no cost, and upright in a quarter of the epochs only. Exemplars stay upright: the turned classes of old tasks
-are gone.
+Each image of a batch appears in all four turns, as in the paper, at four times the cost of a step. Exemplars stay
+upright: the turned classes of old tasks are gone.
 
 Shapes: B images of new classes in a batch, n new classes.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from daydream import rng
 from daydream.methods.method import network
-from daydream.stages.stage import Batch, Batches, Samples, Stage, State
+from daydream.stages.stage import Batch, Samples, Stage, State
 
 TURNS = 4
-Views = Literal["four", "one"]
 
 
-def rotated(stage: Stage, views: Views, seed: int, task: int) -> Stage:
+def rotated(stage: Stage, seed: int, task: int) -> Stage:
     """Return a stage in which the images of stream `new` are turned, and the turned ones are classes of their own."""
 
     def begin(state: State) -> None:
@@ -39,15 +36,9 @@ def rotated(stage: Stage, views: Views, seed: int, task: int) -> Stage:
         with rng.seeded(seed, "rotations", task):
             head.widen((TURNS - 1) * head.sizes[-1])
 
-    def streams(state: State) -> Mapping[str, Batches]:
-        given = stage.streams(state)
-        if views == "four":
-            return given
-        return {**given, "new": replace(given["new"], noise={**given["new"].noise, "turns": draw_turns})}
-
     def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
         classes = network(state).head.sizes[-1] // TURNS
-        turned = every_turn(batch["new"], classes) if views == "four" else one_turn(batch["new"], classes)
+        turned = every_turn(batch["new"], classes)
         return stage.losses(state, replace(batch, streams={**batch.streams, "new": turned}))
 
     def finish(state: State) -> None:
@@ -56,8 +47,8 @@ def rotated(stage: Stage, views: Views, seed: int, task: int) -> Stage:
         if stage.finish is not None:
             stage.finish(state)
 
-    shared_as = stage.shared_as and {**stage.shared_as, "rotations": views}
-    return replace(stage, begin=begin, streams=streams, losses=losses, finish=finish, shared_as=shared_as)
+    shared_as = stage.shared_as and {**stage.shared_as, "rotations": "four"}
+    return replace(stage, begin=begin, losses=losses, finish=finish, shared_as=shared_as)
 
 
 def settled(stage: Stage, turn: Callable[[Stage], Stage], share: float) -> list[Stage]:
@@ -76,11 +67,6 @@ def settled(stage: Stage, turn: Callable[[Stage], Stage], share: float) -> list[
     return [replace(turned, shared_as=shared_as), replace(upright, shared_as=shared_as)]
 
 
-def draw_turns(generator: torch.Generator, steps: int, size: int) -> Tensor:
-    """Draw how many quarters each image is turned."""
-    return torch.randint(0, TURNS, (steps, size), generator=generator)
-
-
 def every_turn(samples: Samples, classes: int) -> Samples:
     """Return samples [4 B]: all upright, then all turned once, twice, three times."""
     return Samples(
@@ -90,16 +76,4 @@ def every_turn(samples: Samples, classes: int) -> Samples:
         labels=torch.cat([samples.labels + k * classes for k in range(TURNS)]),
         index=samples.index.repeat(TURNS),
         fields={name: torch.cat([values] * TURNS) for name, values in samples.fields.items()},
-    )
-
-
-def one_turn(samples: Samples, classes: int) -> Samples:
-    """Return samples [B], each turned by its own number of quarters."""
-    turns = samples.fields["turns"]
-    places = torch.arange(len(turns), device=turns.device)
-    images = torch.stack([torch.rot90(samples.images, k, (2, 3)) for k in range(TURNS)])[turns, places]
-    return replace(
-        samples,
-        images=images.contiguous(memory_format=torch.channels_last),
-        labels=samples.labels + turns * classes,
     )

@@ -27,6 +27,7 @@ SOURCES: dict[str, tuple[str, str]] = {
         "daydream.data.sources.imagenet_subset",
         "100 classes of an ILSVRC train/ and val/ tree, 224x224",
     ),
+    "arrays": ("daydream.data.sources.arrays", "your own images as NumPy arrays, from Python alone: daydream.run"),
     "folder": ("daydream.data.sources.folder", "your own images: DIR/<class>/*.{png,jpg,jpeg,webp,bmp,gif}"),
 }
 

@@ -30,18 +30,20 @@ CHUNK = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class PileSettings:
+class PileSource:
     """Where the unlabelled images come from."""
 
     unlabeled: str = setting(
         "",
-        "where unlabelled images come from: NAME or NAME:DIR, e.g. imagenet32:DIR, folder:DIR, tiny-imagenet:DIR, "
-        "cifar10:DIR; by default the data set's own pile, where it has one",
+        "unlabelled images: NAME:DIR, e.g. imagenet32:DIR, folder:DIR; by default the data set's own, if it has any",
     )
-    pile_classes: int | None = setting(None, "only the first N classes of the source, after --pile-exclude")
+    pile_classes: int | None = setting(
+        None, "only the first N classes of the source, after --pile-exclude", expert=True
+    )
     pile_exclude: Literal["", "cifar100"] = setting(
         "",
         "cifar100 leaves out the source's classes that mean the same as one of CIFAR-100 (the paper's ImageNet-ec)",
+        expert=True,
     )
 
     def __post_init__(self) -> None:
@@ -52,7 +54,7 @@ class PileSettings:
 
 
 def load_pile(
-    settings: PileSettings, data_name: str, root: Path | None, data_settings: Any, image_size: int
+    settings: PileSource, data_name: str, root: Path | None, data_settings: Any, image_size: int
 ) -> "ImageSet":
     """Return the unlabelled images, stored at `image_size` as those of the data set are; all labels are 0."""
     import torch
@@ -121,7 +123,7 @@ def _settings(name: str, kind: type, image_size: int) -> Any:
     return kind(image_size=max(8, round(image_size * 224 / 256) if margin else image_size))
 
 
-def _chosen(images: "ImageSet", settings: PileSettings, name: str) -> "ImageSet":
+def _chosen(images: "ImageSet", settings: PileSource, name: str) -> "ImageSet":
     """Leave out the classes of --pile-exclude, and then all but the first of --pile-classes."""
     import torch
 
@@ -144,7 +146,7 @@ def _chosen(images: "ImageSet", settings: PileSettings, name: str) -> "ImageSet"
     return images
 
 
-def _require_ids(class_names: tuple[str, ...], settings: PileSettings, name: str) -> None:
+def _require_ids(class_names: tuple[str, ...], settings: PileSource, name: str) -> None:
     unnamed = [text for text in class_names if not re.fullmatch(r"n\d{8}", text)]
     if unnamed and name == "imagenet32":
         from daydream.data.sources.imagenet32 import CLASS_IDS

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from daydream import __version__
-from daydream.components.carried import BEFORE, component_settings
+from daydream.components.settings import KEYS, CarriedSettings
 from daydream.errors import UserError
-from daydream.settings import as_arguments, changed, flag, from_dict, plain_json, require, setting
-
-FORMAT = 1
+from daydream.settings import changed, from_dict, plain_json, require, setting, with_defaults
+from daydream.storage.older import FORMAT, refuse_gone, upgraded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,7 @@ class RunSettings:
     root: str = setting("", "folder or archive the data set is read from")
     method: str = setting("replay", "method: see `daydream methods`, or FILE.py:Class for your own")
     backbone: str = setting("resnet32", "network: resnet32, resnet10, resnet18, resnet18-small, or timm:NAME")
-    cut: str = setting("stage3", "the stage the network is cut after, into a lower and an upper half")
+    cut: str = setting("stage3", "the stage the network is cut after, into a lower and an upper half", expert=True)
     base: int | None = setting(None, "classes of the base task; by default half of them")
     steps: int = setting(5, "increments the other classes arrive in")
     tasks: int | None = setting(None, "stop after this many tasks, base task included; by default run all")
@@ -42,13 +41,12 @@ class RunSettings:
     validation: float = setting(0.0, "share of the training images held out and reported on instead of the test images")
     base_from: str = setting("", "a finished run whose base task this one starts from")
     device: str = setting("auto", "auto, cpu, cuda or cuda:N")
-    precision: Literal["auto", "bf16", "tf32", "fp32"] = setting("auto", "auto is bf16 on a GPU and fp32 on a CPU")
-    compile: bool | None = setting(None, "compile the network; by default on a GPU only")
-    capture: bool | None = setting(
-        None, "capture the training step as a CUDA graph; by default wherever there is a GPU"
+    precision: Literal["auto", "bf16", "tf32", "fp32"] = setting(
+        "auto", "auto is bf16 on a GPU and fp32 on a CPU", expert=True
     )
-    checkpoint_every: int = setting(10, "epochs between checkpoints within a stage")
-    tensorboard: bool = setting(False, "also write TensorBoard events (needs the extra `tensorboard`)")
+    compile: bool | None = setting(None, "compile the network; by default on a GPU only", expert=True)
+    checkpoint_every: int = setting(10, "epochs between checkpoints within a stage", expert=True)
+    tensorboard: bool = setting(False, "also write TensorBoard events (needs the extra `tensorboard`)", expert=True)
 
     def __post_init__(self) -> None:
         require(self.checkpoint_every >= 1, f"--checkpoint-every {self.checkpoint_every} must be at least 1")
@@ -87,18 +85,28 @@ class Config:
         }
 
     @property
-    def imagines(self) -> str:
-        """Return how a run makes counterparts: by generators, by mixing pixels, or (empty) not at all."""
+    def carried(self) -> CarriedSettings:
+        """Return the settings of all that the method carries."""
         from daydream.methods import load_method
 
-        if not self.imagination or not self.imagination.counterparts:
-            return ""
-        return load_method(self.run.method).imagines or ("generators" if self.imagination.imagine else "")
+        kind, components = load_method(self.run.method), {key: getattr(self, key) for key in KEYS}
+        usual = sections_of(self.run.data, self.run.method)
+        return CarriedSettings(name=self.run.method, kind=kind, usual=usual, **components)
 
-    @property
-    def needs_pile(self) -> bool:
-        """Say whether a run uses unlabelled images."""
-        return bool(self.imagines or (self.parts and self.parts.pile_distill))
+
+def sections_of(data: str, method: str) -> dict[str, type]:
+    """Return the settings of a run on a data set by a method, by section, with the defaults that suit both.
+
+    A data set that one size cannot serve says so in its `DEFAULTS`.
+    """
+    from daydream.components.settings import component_settings
+    from daydream.data import source
+    from daydream.methods import load_method
+
+    kind, own = load_method(method), source(data)
+    sections = {"run": RunSettings, "data": own.Settings, "method": kind.Settings, **component_settings(kind)}
+    usual = getattr(own, "DEFAULTS", {})
+    return {key: settings if key == "data" else with_defaults(settings, usual) for key, settings in sections.items()}
 
 
 def make_config(
@@ -110,10 +118,12 @@ def make_config(
     parts: Mapping[str, Any] | None = None,
 ) -> Config:
     """Build a config from plain values; each component checks its own."""
-    from daydream.data import source
     from daydream.methods import load_method, resolve
 
-    settings = from_dict(RunSettings, run)
+    plain = from_dict(RunSettings, run)
+    kind = load_method(plain.method)
+    sections = sections_of(plain.data, plain.method)
+    settings: RunSettings = from_dict(sections["run"], run)
     settings = dataclasses.replace(
         settings,
         method=resolve(settings.method),
@@ -121,81 +131,31 @@ def make_config(
         base_from=_absolute(settings.base_from),
         order=_absolute(settings.order) if Path(settings.order).is_file() else settings.order,
     )
-    data_settings: Any = from_dict(source(settings.data).Settings, _absolute_files(data))
-    kind = load_method(settings.method)
-    if not kind.replays and (imagination or pile):
-        raise UserError(f"method '{settings.method}' replays no exemplars, so there is nothing to imagine")
-    if not kind.carries and parts:
-        raise UserError(f"method '{settings.method}' carries no parts, so there is no {flag(next(iter(parts)))} for it")
+    data_settings: Any = from_dict(sections["data"], _absolute_files(data))
     given = {"imagination": imagination or {}, "pile": _absolute_pile(pile or {}), "parts": parts or {}}
-    extras: dict[str, Any] = {key: from_dict(own, given[key]) for key, own in component_settings(kind).items()}
-    config = Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
-    if kind.carries:
-        check_parts(settings.method, kind.carries, config.parts.wanted)
-        check_pile_distill(config, kind.replays)
-    return config
+    carried = CarriedSettings.of(settings.method, kind, given, sections)
+    components = {key: getattr(carried, key) for key in KEYS}
+    return Config(run=settings, data=data_settings, method=from_dict(sections["method"], method), **components)
 
 
 def completed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings, with those of parts and data sets that could not be said when they were stored."""
+    """Return stored settings in today's words, with those of data sets that could not be said when they were stored."""
     from daydream.data import source
 
-    data = asdict(from_dict(source(stored["run"]["data"]).Settings, stored["data"]))
-    parts = {**BEFORE, **stored["parts"]} if stored.get("parts") else stored.get("parts")
-    return {**stored, "data": plain_json(data), "parts": parts}
+    whole = upgraded(stored)
+    data = asdict(from_dict(source(whole["run"]["data"]).Settings, whole["data"]))
+    return {**whole, "data": plain_json(data)}
 
 
 def config_from_json(stored: Mapping[str, Any]) -> Config:
     """Read a config.json back."""
+    stored = upgraded(stored)
     if stored.get("format") != FORMAT:
         raise UserError(f"config.json has format {stored.get('format')!r}; this daydream reads format {FORMAT}")
+    refuse_gone(stored)
     whole = completed(stored)
-    components = {key: whole.get(key) for key in ("imagination", "pile", "parts")}
+    components = {key: whole.get(key) for key in KEYS}
     return make_config(whole["run"], whole["data"], whole["method"], **components)
-
-
-def check_parts(method: str, carries: frozenset[str], wanted: Mapping[str, str]) -> None:
-    """Raise the user's mistake if a part is wanted that does not fit a method."""
-    for name, value in wanted.items():
-        if name not in carries:
-            fitting = ", ".join(map(flag, sorted(carries)))
-            raise UserError(
-                f"{flag(name)} {value} does not fit method '{method}', which takes of these parts {fitting}"
-            )
-
-
-def check_pile_distill(config: Config, replays: bool) -> None:
-    """Raise the user's mistake if distillation on the pile is wanted where there is no place for it."""
-    weight, method = config.parts.pile_distill, config.run.method
-    if not weight:
-        return
-    if not replays:
-        raise UserError(f"--pile-distill {weight:g} does not fit method '{method}': no stage of it takes a pile")
-    if config.imagines:
-        raise UserError(
-            f"--pile-distill {weight:g} is for a run that does not imagine; this one has --pile-distillation for it"
-        )
-    if not config.imagination.counterparts:
-        raise UserError(f"--pile-distill {weight:g} takes --counterparts unlabelled images an exemplar: give 1 or more")
-
-
-def without_effect(config: Config) -> list[str]:
-    """Return, as flags, the settings that differ from their defaults and change nothing in this run."""
-    from daydream.methods import load_method
-
-    usual = component_settings(load_method(config.run.method))
-    # What turns a component on or off is never idle, even where it is off.
-    used: dict[str, set[str]] = {"imagination": {"imagine", "counterparts"}, "pile": set(), "parts": set()}
-    if config.parts:
-        used["parts"] = {*config.parts.switches, *config.parts.in_use}
-    if config.needs_pile:
-        used["pile"] = set(asdict(config.pile))
-        used["imagination"] |= set(asdict(config.imagination)) if config.imagines else {"mining"}
-    words = []
-    for key, settings in usual.items():
-        idle = {name: value for name, value in asdict(getattr(config, key)).items() if name not in used[key]}
-        words += as_arguments(idle, settings)
-    return words
 
 
 def _absolute(path: str) -> str:

@@ -15,8 +15,8 @@ IMAGINATION: Values = {
     "generator_epochs": 2,
     "generator_updates": 15,
     "imagined_weight": 0.25,
-    "pile_distillation": 0.0,
 }
+PILE: Values = {"pile_distill": 0.0}
 
 # `base_from` names another run of the demo.
 RUNS: dict[str, dict[str, Values]] = {
@@ -27,7 +27,14 @@ RUNS: dict[str, dict[str, Values]] = {
         "data": {},
         "method": RECIPE,
         "imagination": IMAGINATION,
+        "pile": PILE,
     },
-    "dream": {"run": RUN | {"method": "dream"}, "data": {}, "method": RECIPE, "imagination": IMAGINATION},
+    "dream": {
+        "run": RUN | {"method": "dream"},
+        "data": {},
+        "method": RECIPE,
+        "imagination": IMAGINATION,
+        "pile": PILE,
+    },
     "joint": {"run": RUN | {"method": "joint"}, "data": {}, "method": RECIPE | {"base_epochs": 18}},
 }

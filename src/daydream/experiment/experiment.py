@@ -6,31 +6,28 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from daydream.components.imagination import Imagination
-from daydream.components.mixup import imagination_of
-from daydream.components.parts import Parts
-from daydream.components.pile_teaching import PileDistillation
+from daydream.components.carried import Carried
 from daydream.data import source
 from daydream.data.augment import AUGMENTATIONS, Prepare
 from daydream.data.images import Dataset, ImageSet, fingerprint
 from daydream.data.unlabeled import load_pile
-from daydream.engine import Hardware, Partial
+from daydream.engine import Display, Hardware, Partial, Place
 from daydream.engine.distributed import team
 from daydream.errors import UserError
 from daydream.experiment import base_task, tensorboard
 from daydream.experiment.config import Config, check_unchanged, completed, environment
-from daydream.experiment.session import Course, Cursor, Progress, Session, alone
+from daydream.experiment.session import Course, Cursor, Session, alone
 from daydream.export.classifier import Classifier, of_state
 from daydream.methods import load_method, source_digest
 from daydream.methods.method import Method, Setup
-from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import check_backbone, check_image_size
 from daydream.nets.resnet import parameter_count
 from daydream.protocol.memory import Budget, Memory
 from daydream.protocol.stream import Stream, Task, class_order, make_stream
 from daydream.settings import plain_json
-from daydream.stages.stage import Kinds, Stage, State
+from daydream.stages.stage import Stage, State
 from daydream.storage.checkpoint_files import load_checkpoint
+from daydream.storage.older import FORMAT
 from daydream.storage.run_folder import RunFolder
 from daydream.storage.state import unpack
 
@@ -58,17 +55,18 @@ class PlannedTask:
 class Experiment:
     """Data, stream, method and hardware of a config, made ready and checked before anything is written.
 
-    One that differs from another (`like`) in nothing but class order and seed shares its images.
+    One that differs from another (`like`) in nothing but class order and seed shares its images. `data` is given where
+    no source has it.
     """
 
-    def __init__(self, config: Config, like: "Experiment | None" = None) -> None:
+    def __init__(self, config: Config, like: "Experiment | None" = None, data: Dataset | None = None) -> None:
         run = config.run
         self.team = team()
-        self.hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture, self.team)
+        self.hardware = Hardware.choose(run.device, run.precision, run.compile, None, self.team)
         check_backbone(run.backbone, run.cut)
         if run.tensorboard:
             tensorboard.require_installed()
-        self.data: Dataset = like.data if like is not None else self._load(config)
+        self.data: Dataset = like.data if like is not None else self._load(config, data)
         check_image_size(run.backbone, self.data.network_size)
         self.fingerprint = self.data.fingerprint()
         classes = len(self.data.class_names)
@@ -83,18 +81,14 @@ class Experiment:
             make_stream(self.data, class_order(order, classes), base, run.steps, run.validation)
         )
         self._check_memory(stream)
-        self.method.check(stream)
-        self.parts = Parts(self.config.parts, self.method) if self.config.parts else None
-        if self.parts is not None:
-            self.parts.check(stream)
         self.stream = stream
         self.pile = self._pile(like)
-        self.imagination = self._imagination()
-        self.pile_distillation = self._pile_distillation()
+        self.carried = Carried(self.method, self.config.carried, self.pile)
+        self.carried.check(stream)
 
-    def _load(self, config: Config) -> Dataset:
+    def _load(self, config: Config, given: Dataset | None) -> Dataset:
         root, device = config.run.root, self.hardware.device
-        data: Dataset = source(config.run.data).load(Path(root).expanduser() if root else None, config.data)
+        data = given or source(config.run.data).load(Path(root).expanduser() if root else None, config.data)
         return replace(data, train=data.train.to(device), test=data.test.to(device))
 
     def _method(self) -> Method[Any]:
@@ -105,24 +99,9 @@ class Experiment:
         return load_method(run.method)(self.config.method, setup)
 
     def _pile(self, like: "Experiment | None") -> ImageSet | None:
-        if not self.config.needs_pile:
+        if not self.config.carried.needs_pile:
             return None
         return like.pile if like is not None else self.load_pile().to(self.hardware.device)
-
-    def _imagination(self) -> Imagination | None:
-        if not self.config.imagines:
-            return None
-        assert self.pile is not None
-        return imagination_of(self.config.imagination, self.method, self.pile)
-
-    def _pile_distillation(self) -> PileDistillation | None:
-        parts, imagination = self.config.parts, self.config.imagination
-        if not parts or not parts.pile_distill:
-            return None
-        assert self.pile is not None
-        return PileDistillation(
-            parts.pile_distill, imagination.counterparts, self.method, self.pile, imagination.mining
-        )
 
     def load_pile(self) -> ImageSet:
         """Return the unlabelled images the config names."""
@@ -132,16 +111,7 @@ class Experiment:
 
     def stages(self, task: Task) -> list[Stage]:
         """Return the stages of a task: the method's, with what its components add."""
-        stages = self.method.stages(task)
-        if self.parts is not None:
-            stages = self.parts.stages(task, stages)
-        component = self.imagination or self.pile_distillation
-        return stages if component is None else component.stages(task, stages)
-
-    @property
-    def kinds(self) -> Kinds:
-        """Return the builders of every network a state may hold."""
-        return {**self.method.kinds, "GeneratorBank": GeneratorBank}
+        return self.carried.stages(task)
 
     def _check_memory(self, stream: Stream) -> None:
         if not self.method.keeps_exemplars:
@@ -166,6 +136,11 @@ class Experiment:
             PlannedTask(task.index, task.num_new, len(task.train), held(task.num_old), self.stages(task))
             for task in tasks
         ]
+
+    def ahead(self) -> list[tuple[Place, Stage]]:
+        """Return every stage of every task, as a display wants to know them."""
+        count = len(self.stream)
+        return [(Place(row.task, count), stage) for row in self.plan() for stage in row.stages]
 
     @property
     def num_steps(self) -> int:
@@ -194,11 +169,11 @@ class Experiment:
         """Let a run's finished base task take the place of one's own, as --base-from does."""
         self.config = replace(self.config, run=replace(self.config.run, base_from=str(run.resolve())))
 
-    def start(self, folder: Path, progress: Progress) -> dict[str, Any]:
+    def start(self, folder: Path, display: Display) -> dict[str, Any]:
         """Run from the beginning in a new folder; return the result."""
-        return alone(self.starting(folder, progress))
+        return alone(self.starting(folder, display))
 
-    def starting(self, folder: Path, progress: Progress) -> Course:
+    def starting(self, folder: Path, display: Display) -> Course:
         """Run from the beginning in a new folder, handing out what is to be trained."""
         state = self.fresh_state()
         given = base_task.read(self, Path(self.config.run.base_from)) if self.config.run.base_from else None
@@ -210,7 +185,7 @@ class Experiment:
         }
         run = RunFolder.create(folder, {**self.identity(), **facts}) if self.team.leads else RunFolder(folder, False)
         with run.locked():
-            return (yield from Session(self, run, progress, state, Cursor(), given=given).go())
+            return (yield from Session(self, run, display, state, Cursor(), given=given).go())
 
     def restore(self, run: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], State] | None:
         """Return a run's last checkpoint, info and components, and the state it holds; None where there is none yet."""
@@ -219,7 +194,7 @@ class Experiment:
             return None
         info, components = found
         check_unchanged(completed(info["identity"]), self.identity(), str(run.path))
-        return info, components, unpack(info["state"], components, self.kinds, self.hardware.device)
+        return info, components, unpack(info["state"], components, self.carried.kinds, self.hardware.device)
 
     def classifier(self, run: RunFolder) -> Classifier:
         """Return what a run's last checkpoint knows, to be used elsewhere."""
@@ -227,20 +202,23 @@ class Experiment:
         if found is None:
             raise UserError(f"{run.path} has no checkpoint yet: nothing to export")
         inside = found[0]["partial"] and self.stream.task(found[0]["cursor"]["task"])
-        if inside and self.parts and self.parts.rotates(inside):
+        parts = self.carried.parts
+        if inside and parts and parts.rotates(inside):
             raise UserError(f"{run.path} stands in a task whose head has rotated classes too: resume it, then export")
         names, canvas = self.stream.train.class_names, self.data.train.image_size[0]
         return of_state(self.method, found[2], names, canvas=canvas)
 
-    def resume(self, run: RunFolder, progress: Progress) -> dict[str, Any]:
+    def resume(self, run: RunFolder, display: Display) -> dict[str, Any]:
         """Go on from a run's last checkpoint; return the result."""
-        return alone(self.resuming(run, progress))
+        return alone(self.resuming(run, display))
 
-    def resuming(self, run: RunFolder, progress: Progress) -> Course:
+    def resuming(self, run: RunFolder, display: Display) -> Course:
         """Go on from a run's last checkpoint, handing out what is to be trained."""
         run = replace(run, writes=self.team.leads)
         if run.result is not None:
             return run.result
+        if run.format != FORMAT:
+            raise UserError(f"{run.path} was begun by an earlier daydream: end it with that one, or start a new run")
         with run.locked():
             found = self.restore(run)
             self.team.meet()  # all have read the checkpoint before the first writes another
@@ -248,9 +226,9 @@ class Experiment:
                 run.forget_metrics_after(0)
                 base_from = self.config.run.base_from
                 given = base_task.read(self, Path(base_from)) if base_from else None
-                return (yield from Session(self, run, progress, self.fresh_state(), Cursor(), given=given).go())
+                return (yield from Session(self, run, display, self.fresh_state(), Cursor(), given=given).go())
             info, components, state = found
             cursor = Cursor(**info["cursor"])
             run.forget_metrics_after(info["metrics_size"], cursor.rows)
             partial = info["partial"] and Partial(**info["partial"], optimizer=components["optimizer"])
-            return (yield from Session(self, run, progress, state, cursor, partial, resumed=True).go())
+            return (yield from Session(self, run, display, state, cursor, partial, resumed=True).go())

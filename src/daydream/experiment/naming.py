@@ -6,11 +6,14 @@ Only settings as they are stored are looked at: to read a run imports no file th
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from daydream.experiment.config import RunSettings
+from daydream.experiment.config import RunSettings, sections_of
 from daydream.settings import as_arguments, as_words
 from daydream.storage.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from daydream.experiment.experiment import Experiment
 
 
 def method_name(name: str) -> str:
@@ -29,7 +32,7 @@ def variants(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
     Only the configs are looked at: nothing is imported for it, a method in a user's file least of all.
     """
-    sections = ("method", "imagination", "pile", "parts")
+    sections = ("method", "imagination", "pile", "parts", "gone")
     found = [
         (config["run"]["method"], {(s, key): value for s in sections for key, value in (config.get(s) or {}).items()})
         for config in configs
@@ -48,19 +51,17 @@ def variants(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def command_of(config: dict[str, Any]) -> str:
     """Return the command that runs a config again. To read a run imports no file it names."""
-    from daydream.components.carried import component_settings
-    from daydream.data import source
-    from daydream.methods import load_method
-
     run = config["run"]
-    words = as_arguments(run, RunSettings)
-    words += as_arguments(config["data"], source(run["data"]).Settings)
     if ".py:" in run["method"]:
-        words += _in_full(config)
+        sections = sections_of(run["data"], RunSettings().method)
+        words = [
+            *as_arguments(run, sections["run"]),
+            *as_arguments(config["data"], sections["data"]),
+            *_in_full(config),
+        ]
     else:
-        words += as_arguments(config["method"], load_method(run["method"]).Settings)
-        for key, settings in component_settings(load_method(run["method"])).items():
-            words += as_arguments(config.get(key) or {}, settings)
+        sections = sections_of(run["data"], run["method"])
+        words = [word for key, kind in sections.items() for word in as_arguments(config.get(key) or {}, kind)]
     return shlex.join(["daydream", "run", *words])
 
 
@@ -97,3 +98,22 @@ def summary_of(run: RunFolder) -> dict[str, Any]:
             for key in ("average_nme", "average_cnn", "last_nme", "last_cnn", "forgetting", "seconds")
         },
     }
+
+
+def headline(experiment: "Experiment") -> str:
+    """Name a run by what a reader must know to compare it."""
+    run, sizes = experiment.config.run, experiment.stream.sizes
+    tasks = f"{sizes[0]} classes" + (f" + {len(sizes) - 1} x {sizes[1]}" if len(sizes) > 1 else "")
+    memory = f"memory {experiment.budget}" if experiment.method.keeps_exemplars else "no memory"
+    method = Path(run.method).name if ".py:" in run.method else run.method
+    note = f" ({experiment.data.note})" if experiment.data.note else ""
+    return f"{method} on {run.data}{note}, {tasks}, order {run.order}, {memory}, {run.backbone}, seed {run.seed}"
+
+
+def task_text(row: Mapping[str, Any]) -> str:
+    parts = [f"task {row['task'] + 1}: {row['classes']} classes"]
+    for kind in ("cnn", "nme"):
+        if row[kind] is not None:
+            old = "" if row[kind]["old"] is None else f", old {row[kind]['old']:.1f}"
+            parts.append(f"{kind.upper()} {row[kind]['top1']:.2f} (new {row[kind]['new']:.1f}{old})")
+    return ", ".join(parts)

@@ -2,13 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from daydream.engine import Engine, EpochReport, Lockstep, Partial, Training
+from daydream.engine import Display, Engine, EpochReport, Lockstep, Partial, Place, Training
 from daydream.experiment import base_task, tensorboard
+from daydream.experiment.naming import headline, task_text
 from daydream.protocol import evaluate
 from daydream.protocol.inference import over_images
 from daydream.protocol.memory import class_means
@@ -38,22 +38,6 @@ def alone(course: Course) -> dict[str, Any]:
             Lockstep([training]).train()
 
 
-class Progress(Protocol):
-    """Whoever shows a run to a person."""
-
-    def run_begins(self, experiment: "Experiment", folder: Path, resumed: bool) -> None: ...
-
-    def task_begins(self, task: Task, stages: list[Stage]) -> None: ...
-
-    def stage_begins(self, task: Task, stage: Stage, from_epoch: int) -> None: ...
-
-    def epoch_ends(self, task: Task, stage: Stage, report: EpochReport) -> None: ...
-
-    def task_ends(self, row: Mapping[str, Any]) -> None: ...
-
-    def stop_asked(self) -> bool: ...
-
-
 @dataclass
 class Cursor:
     """How far a run has come; all of it is checkpointed."""
@@ -75,14 +59,14 @@ class Session:
         self,
         experiment: "Experiment",
         run: RunFolder,
-        progress: Progress,
+        display: Display,
         state: State,
         cursor: Cursor,
         partial: Partial | None = None,
         resumed: bool = False,
         given: base_task.Base | None = None,
     ) -> None:
-        self.experiment, self.run, self.progress = experiment, run, progress
+        self.experiment, self.run, self.display = experiment, run, display
         self.state, self.cursor, self.partial = state, cursor, partial
         self.resumed, self.given = resumed, given
         self.method, self.stream = experiment.method, experiment.stream
@@ -96,7 +80,8 @@ class Session:
     def go(self) -> Course:
         """Run what is left and write the result."""
         self.experiment.hardware.set_up()
-        self.progress.run_begins(self.experiment, self.run.path, self.resumed)
+        does = "resuming" if self.resumed else "running"
+        self.display.begins(f"{does} {headline(self.experiment)} in {self.run.path}", self.experiment.ahead())
         with self.writer:
             while self.cursor.task < self.experiment.num_tasks:
                 yield from self.run_task(self.stream.task(self.cursor.task))
@@ -109,8 +94,8 @@ class Session:
     def run_task(self, task: Task) -> Iterator[Training]:
         """Run the stages of a task that are left, then evaluate."""
         self.task, stages = task, self.experiment.stages(task)
+        self.place = Place(task.index, task.num_tasks)
         self.stage = stages[-1]  # a resumed run may have nothing left of a task but its evaluation
-        self.progress.task_begins(task, stages)
         shared = [place for place, stage in enumerate(stages) if task.is_base and stage.shared_as is not None]
         while self.cursor.stage < len(stages):
             ends_base = self.cursor.stage in shared[-1:]
@@ -124,16 +109,16 @@ class Session:
         self.cursor.rows.append(row)
         self.cursor.task, self.cursor.stage = task.index + 1, 0
         self.checkpoint(None)
-        self.progress.task_ends(row)
+        self.display.task_ends(task_text(row))
 
     def run_stage(self, stage: Stage, shared: bool, ends_base: bool) -> Iterator[Training]:
         """Run one stage, or, if it may be shared, take over a base task that another run has trained."""
         self.stage, partial = stage, self.partial
         self.partial = None
         if self.given is not None and shared:
-            base_task.take(self.given, self.state, self.experiment.kinds)
+            base_task.take(self.given, self.state, self.experiment.carried.kinds)
         else:
-            self.progress.stage_begins(self.task, stage, partial.epoch if partial else 0)
+            self.display.stage_begins(self.place, stage, partial.epoch if partial else 0)
             place = (self.task.index, self.cursor.stage)
             yield from self.engine.trainings(stage, self.state, place, self, partial)
         if stage.report is not None:
@@ -152,10 +137,10 @@ class Session:
         self.cursor.epochs += 1
         if self.board is not None:
             self.board.epoch(self.cursor.epochs, self.stage.name, report)
-        self.progress.epoch_ends(self.task, self.stage, report)
+        self.display.epoch_ends(self.place, self.stage, report)
 
     def stop_asked(self) -> bool:
-        return self.progress.stop_asked()
+        return self.display.stop_asked()
 
     def wants_checkpoint(self, epoch: int) -> bool:
         return epoch % self.experiment.config.run.checkpoint_every == 0

@@ -12,11 +12,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from daydream.engine import Lockstep, Training
+from daydream.engine import Display, Lockstep, Training
 from daydream.errors import UserError
 from daydream.experiment.config import Config, check_unchanged, completed
 from daydream.experiment.experiment import DEFAULT_ORDERS, Experiment
-from daydream.experiment.session import Course, Progress
+from daydream.experiment.session import Course
 from daydream.protocol.stream import PAPER_ORDERS
 from daydream.settings import require
 from daydream.storage.run_folder import RunFolder
@@ -37,15 +37,15 @@ class Member:
             stored = completed(RunFolder(self.folder).config)
             check_unchanged({key: stored.get(key) for key in now}, now, str(self.folder))
 
-    def course(self, progress: Progress) -> Course:
+    def course(self, display: Display) -> Course:
         """Run from the beginning, or what is left."""
         if (self.folder / "config.json").exists():
-            return self.experiment.resuming(RunFolder(self.folder), progress)
-        return self.experiment.starting(self.folder, progress)
+            return self.experiment.resuming(RunFolder(self.folder), display)
+        return self.experiment.starting(self.folder, display)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Ended:
     """How a run ended: with a result, or with the line that says what went wrong."""
 
     result: dict[str, Any] | None
@@ -85,18 +85,18 @@ def make_members(config: Config, orders: Sequence[str], seeds: Sequence[int], fo
 
 
 def train_members(
-    members: Sequence[Member], together: bool, progress_of: Callable[[Member], Progress]
-) -> dict[str, Outcome]:
+    members: Sequence[Member], together: bool, display_of: Callable[[Member], Display]
+) -> dict[str, Ended]:
     """Carry out all runs, or what is left of them; one that fails does not stop the others."""
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, Ended] = {}
     for crew in [list(members)] if together else [[member] for member in members]:
-        outcomes |= carry_out({member.name: member.course(progress_of(member)) for member in crew})
+        outcomes |= carry_out({member.name: member.course(display_of(member)) for member in crew})
     return outcomes
 
 
-def carry_out(courses: Mapping[str, Course]) -> dict[str, Outcome]:
+def carry_out(courses: Mapping[str, Course]) -> dict[str, Ended]:
     """Carry out runs side by side; return how each ended."""
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, Ended] = {}
     waiting: dict[str, Training] = {}
     with contextlib.ExitStack() as stack:
         for course in courses.values():
@@ -106,9 +106,9 @@ def carry_out(courses: Mapping[str, Course]) -> dict[str, Outcome]:
                 try:
                     waiting[name] = next(courses[name])
                 except StopIteration as end:
-                    outcomes[name] = Outcome(end.value)
+                    outcomes[name] = Ended(end.value)
                 except UserError as error:
-                    outcomes[name] = Outcome(None, str(error))
+                    outcomes[name] = Ended(None, str(error))
             if not waiting:
                 return {name: outcomes[name] for name in courses}
             waiting = {name: waiting[name] for name in courses if name in waiting}

@@ -8,7 +8,7 @@ label, probability = Learner.load("model.daydream").predict("photo.jpg")[0]
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,17 +20,20 @@ from torch import Tensor
 
 from daydream.data.decode import decode, square
 from daydream.data.images import ImageSet, Resident
-from daydream.engine import Hardware
+from daydream.engine import Display, Hardware
 from daydream.errors import UserError
 from daydream.export.classifier import Classifier, of_state
 from daydream.learner import model_file
 from daydream.learner.calibration import expected_calibration_error, rejection_threshold
-from daydream.learner.intake import read_known, read_labelled, read_pile, take_in, typical_side
-from daydream.learner.lesson import Lesson, Nobody, Onlooker, judge, kept_pile, make_method, method_class, percent
+from daydream.learner.intake import Intake, read_known, read_labelled, read_pile, take_in, typical_side
+from daydream.learner.lesson import Given, Lesson
+from daydream.learner.making import Sections, lesson_components, make_method, method_class
 from daydream.learner.model import LessonRecord, Model, Preprocessing, no_images
 from daydream.learner.settings import Choice, LessonSettings, ModelSettings, choose_lesson, choose_model
+from daydream.learner.verdict import judge, kept_pile, learn
 from daydream.methods.method import Method
-from daydream.settings import from_dict
+from daydream.protocol.evaluate import confusion, percent
+from daydream.settings import from_dict, sorted_into
 
 Picture = str | Path | Image.Image | NDArray[np.uint8]
 """A file, a Pillow image, or an array [H, W], [H, W, 3] or [H, W, 4] of uint8."""
@@ -67,22 +70,31 @@ class TestReport:
 class Learner:
     """A classifier that learns classes lesson by lesson; all it knows is its `model`."""
 
-    def __init__(self, given: ModelSettings, model: Model | None, hardware: Hardware) -> None:
-        self.given, self.model, self.hardware = given, model, hardware
+    def __init__(self, given: ModelSettings, carried: Sections, model: Model | None, hardware: Hardware) -> None:
+        self.given, self.carried, self.model, self.hardware = given, carried, model, hardware
 
     @classmethod
     def create(cls, *, device: str = "auto", **settings: Any) -> "Learner":
-        """Return a learner that knows nothing yet; see `ModelSettings` for what can be said of it."""
-        given = from_dict(ModelSettings, settings)
-        method_class(given.method)
-        return cls(given, None, choose_hardware(device))
+        """Return a learner that knows nothing yet.
+
+        See `ModelSettings` for what can be said of it; what its method can carry is said by the same names as in a run
+        (`blend=0.6`, `pile_distill=0.5`).
+        """
+        own = {field.name for field in fields(ModelSettings)}
+        given = from_dict(ModelSettings, {name: value for name, value in settings.items() if name in own})
+        components = lesson_components(method_class(given.method))
+        others = {name: value for name, value in settings.items() if name not in own}
+        carried = sorted_into({"model": ModelSettings, **components}, others)
+        for key, kind in components.items():
+            from_dict(kind, carried[key])
+        return cls(given, carried, None, choose_hardware(device))
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> "Learner":
         """Read a model file. Nothing in it can run code."""
         hardware = choose_hardware(device)
         model = model_file.read(Path(path), hardware.device)
-        return cls(model.settings, model, hardware)
+        return cls(model.settings, model.carried, model, hardware)
 
     def save(self, path: str | Path) -> None:
         """Write the model file, whole or not at all."""
@@ -105,7 +117,7 @@ class Learner:
         unlabeled: str | Path | None = None,
         test: str | Path | None = None,
         *,
-        onlooker: Onlooker | None = None,
+        display: Display | None = None,
         **settings: Any,
     ) -> LessonRecord:
         """Learn the classes of a folder, a sub-folder each; see `LessonSettings` for what can be said of the lesson.
@@ -113,10 +125,12 @@ class Learner:
         `unlabeled` is a folder of any images, to imagine with; it takes the place of the share kept of an earlier one.
         `test` holds test images of these classes, in place of a held-out share. A lesson that fails changes nothing.
         """
-        lesson, choices = self.prepare(Path(folder), unlabeled, test, from_dict(LessonSettings, settings))
-        onlooker = onlooker or Nobody()
-        onlooker.begins(choices, lesson.stages)
-        self.model = lesson.learn(onlooker)
+        lesson, _ = self.prepare(Path(folder), unlabeled, test, from_dict(LessonSettings, settings))
+        return self.take(lesson, display)
+
+    def take(self, lesson: Lesson, display: Display | None = None) -> LessonRecord:
+        """Take a lesson that was prepared."""
+        self.model = learn(lesson, display or Display())
         return self.model.lessons[-1]
 
     def prepare(
@@ -132,7 +146,30 @@ class Learner:
         kind = method_class(model.method)
         if unlabeled is not None and not kind.replays:
             raise UserError(f"--method {model.method} replays nothing, so it has no use for unlabelled images")
-        canvas, known = preprocessing.canvas, self.model.names if self.model else ()
+        intake = self._take_in(folder, test, preprocessing.canvas, settings)
+        kept = kept_pile(self.model) if self.model is not None else None
+        pile = read_pile(Path(unlabeled), preprocessing.canvas) if unlabeled is not None else kept
+        usual = kind.Settings()
+        chosen, more = choose_lesson(
+            settings, len(intake.train), preprocessing.image_bytes, usual.lr, usual.batch_size, device
+        )
+        lesson = Lesson(
+            Given(
+                before=self.model,
+                settings=model,
+                carried=self.carried,
+                preprocessing=preprocessing,
+                lesson=chosen,
+                intake=intake,
+                pile=pile,
+                hardware=self.hardware,
+            )
+        )
+        return lesson, [*self._about(lesson), *(c for c in [*choices, *more] if pile or not _of_pile(c))]
+
+    def _take_in(self, folder: Path, test: str | Path | None, canvas: int, settings: LessonSettings) -> Intake:
+        """Read the images of a lesson, and sort them into those to train on and those held out."""
+        known = self.model.names if self.model else ()
         given = read_labelled(folder, known, canvas)
         if len(given.class_names) < 2:
             raise UserError(
@@ -141,8 +178,6 @@ class Learner:
             )
         lesson_classes = [given.class_names[label] for label in given.labels.unique().tolist()]
         tests = read_known(Path(test), given.class_names, canvas, lesson_classes) if test is not None else None
-        kept = kept_pile(self.model) if self.model is not None else None
-        pile = read_pile(Path(unlabeled), canvas) if unlabeled is not None else kept
         held = self.model.held_out.to(torch.device("cpu")) if self.model else no_images(canvas)
         seen = self.model.seen if self.model else torch.zeros(0, dtype=torch.int64)
         intake = take_in(given, len(known), tests, held, seen, settings.held_out, settings.keep_held_out)
@@ -152,12 +187,7 @@ class Learner:
                 raise UserError(f"class '{name}' has no image in {folder} that is not a test image too")
         if not len(intake.train):
             raise UserError(f"{folder} brings nothing new: the model holds all of its images out for testing")
-        usual = kind.Settings()
-        chosen, more = choose_lesson(
-            settings, len(intake.train), preprocessing.image_bytes, usual.lr, usual.batch_size, device
-        )
-        lesson = Lesson(self.model, model, preprocessing, chosen, intake, pile, self.hardware)
-        return lesson, [*self._about(lesson), *(c for c in [*choices, *more] if pile or not _of_pile(c))]
+        return intake
 
     def _about(self, lesson: Lesson) -> list[Choice]:
         """Return what is to be said of a lesson beside its numbers."""
@@ -222,18 +252,14 @@ class Learner:
         names = self.taught.names
         images = read_known(Path(folder), names, self.taught.preprocessing.canvas)
         probabilities = self.judged(images)
-        predicted = probabilities.argmax(1)
-        right = (predicted == images.labels).double()
-        matrix = torch.zeros(len(names), len(names), dtype=torch.int64)
-        matrix.index_put_((images.labels, predicted), torch.ones(len(predicted), dtype=torch.int64), accumulate=True)
+        right = (probabilities.argmax(1) == images.labels).double()
+        matrix = confusion(probabilities, images.labels)
         present = images.labels.unique().tolist()
         return TestReport(
-            accuracy=percent(right),
-            per_class={names[label]: percent(right[images.labels == label]) for label in present},
-            images={names[label]: int(matrix[label].sum()) for label in present},
-            confusion={
-                names[label]: {names[i]: n for i, n in enumerate(matrix[label].tolist()) if n} for label in present
-            },
+            accuracy=percent(right, 2),
+            per_class={names[label]: percent(right[images.labels == label], 2) for label in present},
+            images={names[label]: sum(matrix[label]) for label in present},
+            confusion={names[label]: {names[i]: n for i, n in enumerate(matrix[label]) if n} for label in present},
             calibration_error=round(100 * expected_calibration_error(probabilities, images.labels), 2),
         )
 

@@ -88,6 +88,8 @@ class Model:
     """Everything the next lesson, or a prediction, needs."""
 
     settings: ModelSettings
+    carried: Mapping[str, Mapping[str, Any]]
+    """Settings of what its lessons carry, by section: those of the first, whatever a recipe's defaults become."""
     preprocessing: Preprocessing
     state: State
     classes: tuple[ClassRecord, ...]
@@ -101,8 +103,6 @@ class Model:
     """[P, 3, S, S] uint8: a share of the unlabelled images."""
     seen: Tensor
     """int64: a digest of every image trained on, so that none is ever held out later."""
-    parts: Mapping[str, Any]
-    """Settings of the parts its lessons carry: those of the first, whatever a recipe's defaults become."""
 
     @property
     def names(self) -> tuple[str, ...]:

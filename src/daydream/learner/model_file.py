@@ -2,7 +2,7 @@
 
 | member | what it holds |
 |---|---|
-| `model.json` | format, version, settings, preprocessing, classes, lessons, parts, temperature, networks' shapes |
+| `model.json` | format, version, settings, preprocessing, classes, lessons, temperature, networks' shapes |
 | `tensors.safetensors` | the networks (generators too), a method's other tensors, held-out confidences, image digests |
 | `images.safetensors` | exemplars, held-out images and the kept share of the pile, as uint8 pixels |
 
@@ -30,9 +30,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from daydream import __version__, atomic
-from daydream.components.carried import BEFORE, component_settings
+from daydream.components.carried import kinds_of
 from daydream.data.images import ImageSet, Resident
 from daydream.errors import UserError
+from daydream.learner.making import complete
 from daydream.learner.model import ClassRecord, LessonRecord, Model, Preprocessing
 from daydream.learner.settings import ModelSettings
 from daydream.methods import METHODS, load_method
@@ -41,9 +42,11 @@ from daydream.nets.generators import GeneratorBank
 from daydream.nets.timm_backbone import PREFIX, architecture
 from daydream.settings import from_dict, require
 from daydream.stages.stage import Kinds, State
+from daydream.storage.older import upgraded_parts
 from daydream.storage.state import pack, unpack
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 held the settings of parts alone, under `parts`."""
 MEMBERS = ("model.json", "tensors.safetensors", "images.safetensors")
 JSON_BYTES = 2**25
 DAMAGE = (
@@ -63,11 +66,6 @@ DAMAGE = (
 """What reading a damaged file may raise."""
 
 
-def kinds(method: str | None) -> Kinds:
-    """Return the builders of the networks that a model of a method may hold."""
-    return {**load_method(method or "replay").kinds, "GeneratorBank": GeneratorBank}
-
-
 def write(path: Path, model: Model) -> None:
     """Write a model; until it is whole, and if it cannot be, what was there before stays."""
     info, components = pack(model.state)
@@ -78,7 +76,7 @@ def write(path: Path, model: Model) -> None:
         "preprocessing": asdict(model.preprocessing),
         "classes": [asdict(record) for record in model.classes],
         "lessons": [asdict(record) for record in model.lessons],
-        "parts": model.parts,
+        "carried": model.carried,
         "temperature": model.temperature,
         "networks": info["nets"],
     }
@@ -185,6 +183,7 @@ def _model(
     held_out = ImageSet(Resident(images["held_out/images"].to(device)), images["held_out/labels"], names)
     return Model(
         settings=settings,
+        carried=_carried(settings, about),
         preprocessing=preprocessing,
         state=_state(settings, about["networks"], tensors, images, len(names), device),
         classes=classes,
@@ -194,14 +193,13 @@ def _model(
         held_out=held_out,
         pile=images["pile"],
         seen=tensors["seen"],
-        parts=_parts(settings, about.get("parts", {})),
     )
 
 
-def _parts(settings: ModelSettings, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of parts; a file without them is from before some of them."""
-    own = component_settings(load_method(settings.method or "replay")).get("parts")
-    return asdict(from_dict(own, {**BEFORE, **stored})) if own else {}
+def _carried(settings: ModelSettings, about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the settings of what the model carries; a file of format 1 is from before there was more than parts."""
+    stored = about["carried"] if about["format"] > 1 else {"parts": upgraded_parts(about.get("parts", {}))}
+    return complete(load_method(settings.method or "replay"), stored)
 
 
 def _check_history(classes: tuple[ClassRecord, ...], lessons: tuple[LessonRecord, ...]) -> None:
@@ -240,7 +238,7 @@ def _state(
     device: torch.device,
 ) -> State:
     """Build the state: networks, a method's tensors, exemplars."""
-    builders, components = kinds(settings.method), _components(tensors)
+    builders, components = kinds_of(load_method(settings.method or "replay")), _components(tensors)
     _check_networks(nets, components, builders)
     components["memory"] = {name: images[f"memory/{name}"] for name in ("images", "labels", "ranks")}
     budget = {"rule": "per_class", "size": settings.memory}

@@ -37,7 +37,9 @@ class ModelSettings:
     backbone: str | None = setting(
         None, "network: resnet32, resnet10, resnet18, resnet18-small or timm:NAME; by default one for the image size"
     )
-    cut: str | None = setting(None, "the stage the network is cut after, into two halves; by default stage3")
+    cut: str | None = setting(
+        None, "the stage the network is cut after, into two halves; by default stage3", expert=True
+    )
     image_size: int | None = setting(None, "height and width the network sees; by default 32, 64, 128 or 224")
     memory: int | None = setting(None, f"exemplars kept of each class; by default {MEMORY}")
     generator_width: int | None = setting(None, "channels inside a generator; by default 32 on a CPU, 128 on a GPU")

@@ -38,6 +38,8 @@ from daydream.stages.losses import cross_entropy, soft_cross_entropy
 from daydream.stages.stage import SGD, Batch, Group, Stage, State
 
 FALLS = schedules.step_down((100, 150, 200), of=250)
+TEMPERATURE = 2.0  # of the distillation, T (paper)
+CORRECTION_LR = 0.1  # of alpha and beta (FACIL's port)
 SHIFT_PENALTY = 0.1  # on beta^2 / 2 (released code)
 
 
@@ -48,17 +50,15 @@ class BiCSettings(RehearsalSettings):
     base_epochs: int = setting(250, "epochs of the base task (paper, CIFAR-100)")
     epochs: int = setting(250, "epochs of each increment (paper, CIFAR-100)")
     lr: float = setting(0.1, "learning rate, x0.1 after 2/5, 3/5 and 4/5 of the epochs (paper, CIFAR-100)")
-    weight_decay: float = setting(2e-4, "weight decay (paper, CIFAR-100)")
-    clamp: float | None = setting(None, "clamp every gradient entry to plus or minus this; by default not (paper)")
-    temperature: float = setting(2.0, "temperature of the distillation, T (paper)")
-    correction_epochs: int = setting(200, "epochs in which alpha and beta are learnt (FACIL's port)")
-    correction_lr: float = setting(0.1, "learning rate of alpha and beta (FACIL's port)")
+    weight_decay: float = setting(2e-4, "weight decay (paper, CIFAR-100)", expert=True)
+    clamp: float | None = setting(
+        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
+    )
+    correction_epochs: int = setting(200, "epochs in which alpha and beta are learnt (FACIL's port)", expert=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.temperature > 0, f"--temperature {self.temperature} must be above 0")
         require(self.correction_epochs >= 1, f"--correction-epochs {self.correction_epochs} must be at least 1")
-        require(self.correction_lr > 0, f"--correction-lr {self.correction_lr} must be above 0")
 
 
 class BiC(Method[BiCSettings]):
@@ -117,7 +117,7 @@ class BiC(Method[BiCSettings]):
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
             images, labels = joined(batch, "new", "old")
             scores, old_scores = by_both(state, lambda net: net(images))
-            distill = soft_cross_entropy(scores, old_scores, self.settings.temperature)
+            distill = soft_cross_entropy(scores, old_scores, TEMPERATURE)
             return {"ce": (1 - share) * cross_entropy(scores, labels), "distill": share * distill}
 
         return replace(self.rehearse(task, images, aside=aside), losses=losses)
@@ -153,7 +153,7 @@ class BiC(Method[BiCSettings]):
             steps=math.ceil((len(held_out) + len(ranks) * task.num_old) / settings.batch_size),
             trains=lambda state: [Group([state.tensors["alpha"], state.tensors["beta"]])],
             losses=losses,
-            optimizer=SGD(lr=settings.correction_lr, momentum=settings.momentum, weight_decay=0.0),
+            optimizer=SGD(lr=CORRECTION_LR, weight_decay=0.0),
             begin=begin,
             finish=finish,
             report=lambda state: {name: float(state.tensors[name]) for name in ("alpha", "beta")},

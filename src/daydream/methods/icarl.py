@@ -32,8 +32,10 @@ class ICaRLSettings(RehearsalSettings):
     base_epochs: int = setting(70, "epochs of the base task (released code)")
     epochs: int = setting(70, "epochs of each increment (released code)")
     lr: float = setting(2.0, "learning rate, divided by 5 after 49/70 and 63/70 of the epochs (released code)")
-    weight_decay: float = setting(2e-5, "weight decay (released code: 1e-5 times the sum of squares)")
-    clamp: float | None = setting(None, "clamp every gradient entry to plus or minus this; by default not (paper)")
+    weight_decay: float = setting(2e-5, "weight decay (released code: 1e-5 times the sum of squares)", expert=True)
+    clamp: float | None = setting(
+        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
+    )
 
 
 class ICaRL(Method[ICaRLSettings]):

@@ -54,10 +54,9 @@ class TrainingSettings:
     base_epochs: int = setting(160, "epochs of the base task (released configuration)")
     epochs: int = setting(160, "epochs of each increment (released configuration)")
     lr: float = setting(0.1, "learning rate, falling to 0 along a cosine (paper, section 4.1)")
-    momentum: float = setting(0.9, "momentum of SGD (released configuration)")
-    weight_decay: float = setting(5e-4, "weight decay (released configuration)")
+    weight_decay: float = setting(5e-4, "weight decay (released configuration)", expert=True)
     batch_size: int = setting(128, "images in a step (released configuration)")
-    clamp: float | None = setting(5.0, "clamp every gradient entry to plus or minus this (released code)")
+    clamp: float | None = setting(5.0, "clamp every gradient entry to plus or minus this (released code)", expert=True)
 
     def __post_init__(self) -> None:
         for name in ("base_epochs", "epochs", "batch_size"):
@@ -66,7 +65,7 @@ class TrainingSettings:
         require(self.clamp is None or self.clamp > 0, f"--clamp {self.clamp} must be above 0")
 
     def sgd(self) -> SGD:
-        return SGD(lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        return SGD(lr=self.lr, weight_decay=self.weight_decay)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +81,13 @@ class RehearsalSettings(TrainingSettings):
 class RebalancingSettings(RehearsalSettings):
     """The recipe of a method that then fits its class weights to the memory."""
 
-    finetune_epochs: int = setting(20, "epochs in which the class weights are fitted to the memory (released code)")
-    finetune_lr: float = setting(0.05, "learning rate of that fine-tuning, constant (released code)")
+    finetune_epochs: int = setting(
+        20, "epochs in which the class weights are fitted to the memory after an increment (released code)", expert=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.finetune_epochs >= 1, f"--finetune-epochs {self.finetune_epochs} must be at least 1")
-        require(self.finetune_lr > 0, f"--finetune-lr {self.finetune_lr} must be above 0")
+        require(self.finetune_epochs >= 0, f"--finetune-epochs {self.finetune_epochs} must not be negative")
 
 
 S = TypeVar("S", bound=TrainingSettings)
@@ -115,9 +114,9 @@ class Method(ABC, Generic[S]):
     """Whether a stage of it names a stream of exemplars, which imagination can add counterparts to."""
     imagines: ClassVar[Literal["", "generators", "pixels"]] = ""
     """How it makes counterparts without being asked (`--imagine`), if it does."""
-    carries: ClassVar[frozenset[str]] = frozenset({"blend", "rotations", "ema", "erase", "pile_distill"})
+    carries: ClassVar[frozenset[str]] = frozenset({"blend", "rotations", "erase", "pile_distill"})
     """The parts (`components/parts.py`) that fit it. They need a `Network` called `net`, with new images in a stream
-    `new`; blending and averaging also need an increment to go on with the network of the task before, distillation on
+    `new`; blending also needs an increment to go on with the network of the task before, distillation on
     the pile that the method `replays` and keeps that network as `old`."""
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Defaults it gives to settings of imagination and of parts, by name."""
@@ -261,7 +260,7 @@ class Method(ABC, Generic[S]):
             shared_as=None,
         )
 
-    def rebalance(self, task: Task, settings: RebalancingSettings, schedule: Schedule) -> Stage:
+    def rebalance(self, task: Task, settings: RebalancingSettings, lr: float, schedule: Schedule) -> Stage:
         """Return the stage that fits the class weights, old and new, to the memory, which holds as many of each class.
 
         To run after `select`. The rest of the network stays as it is, its batch-norm statistics too.
@@ -280,7 +279,7 @@ class Method(ABC, Generic[S]):
             trains=lambda state: [Group(list(network(state).head.weights))],
             streams=streams,
             losses=lambda state, batch: self.terms(task, state, *joined(batch, "memory")),
-            optimizer=replace(settings.sgd(), lr=settings.finetune_lr),
+            optimizer=replace(settings.sgd(), lr=lr),
             schedule=schedule,
             clamp=settings.clamp,
         )

@@ -20,12 +20,13 @@ from daydream.methods.method import Method, RebalancingSettings, Setup, all_but_
 from daydream.nets.heads import ScaledProxyHead
 from daydream.nets.resnet import pooled
 from daydream.protocol.stream import Task
-from daydream.settings import require, setting
+from daydream.settings import setting
 from daydream.stages.losses import cosine_distillation, nca, pod_spatial
 from daydream.stages.stage import Stage, State, constant
 
 HEADS = {"cnn": "scaled-proxy", "nme": "proxy"}  # similarities times 1 and a learned scale, or times 3 squared
-SPATIAL = {"cnn": 3.0, "nme": 5.0}
+SPATIAL = {"cnn": 3.0, "nme": 5.0}  # weight of POD-spatial, times sqrt(seen / new); of POD-flat 1 (released)
+FINETUNE_LR = 0.05  # constant (released code)
 MARGIN = 0.6  # both released configurations
 
 
@@ -34,16 +35,9 @@ class PODNetSettings(RebalancingSettings):
     """Settings of PODNet, whose recipe is the common one."""
 
     configuration: Literal["cnn", "nme"] = setting("cnn", "the released configuration, by the accuracy it reports")
-    margin: Literal["released", "paper"] = setting("released", "margin of the NCA loss: none in effect, or the paper's")
-    spatial: float | None = setting(
-        None, "weight of POD-spatial, times sqrt(seen / new); by default 3 (cnn) or 5 (nme) (released configurations)"
+    margin: Literal["released", "paper"] = setting(
+        "released", "margin of the NCA loss: none in effect, or the paper's", expert=True
     )
-    flat: float = setting(1.0, "weight of POD-flat, times sqrt(seen / new) (released configurations)")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.spatial is None or self.spatial >= 0, f"--spatial {self.spatial} must not be negative")
-        require(self.flat >= 0, f"--flat {self.flat} must not be negative")
 
 
 class PODNet(Method[PODNetSettings]):
@@ -62,7 +56,7 @@ class PODNet(Method[PODNetSettings]):
         if task.is_base:
             return [self.classify(task, task.train, self.settings.base_epochs), self.select(task)]
         train = replace(self.rehearse(task, task.train, imprinted=True), trains=all_but_old_classes)
-        return [train, self.select(task), self.rebalance(task, self.settings, constant)]
+        return [train, self.select(task), self.rebalance(task, self.settings, FINETUNE_LR, constant)]
 
     def classification(self, state: State, z: Tensor, labels: Tensor) -> Tensor:
         head = network(state).head
@@ -75,10 +69,9 @@ class PODNet(Method[PODNetSettings]):
         settings = self.settings
         maps, maps_old = by_both(state, lambda net: net.maps(images))
         z, z_old = pooled(maps[-1]), pooled(maps_old[-1])
-        spatial = SPATIAL[settings.configuration] if settings.spatial is None else settings.spatial
         strength = math.sqrt(task.num_seen / task.num_new)
         return {
             "ce": self.classification(state, z, labels),
-            "pod_spatial": strength * spatial * pod_spatial(maps, maps_old),
-            "pod_flat": strength * settings.flat * cosine_distillation(z, z_old),
+            "pod_spatial": strength * SPATIAL[settings.configuration] * pod_spatial(maps, maps_old),
+            "pod_flat": strength * cosine_distillation(z, z_old),
         }

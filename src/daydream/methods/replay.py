@@ -27,10 +27,12 @@ class ReplaySettings(RehearsalSettings):
 
     distillation: float = setting(1.0, "weight of the distillation, times sqrt(seen / new) (alpha_2; released code)")
     lower_lr: float = setting(
-        0.1, "learning rate of stem and stages 1-3 in increments, as a share of --lr (released code)"
+        0.1, "learning rate of stem and stages 1-3 in increments, as a share of --lr (released code)", expert=True
     )
     new_share: float | None = setting(
-        None, "share of new images in a batch, an epoch having as many steps as without; by default as in the data"
+        None,
+        "share of new images in a batch, an epoch having as many steps as without; by default as in the data",
+        expert=True,
     )
 
     def __post_init__(self) -> None:
@@ -92,7 +94,7 @@ class Dream(Replay):
     imagines = "generators"
     # Chosen on held-out images (docs/results.md).
     defaults = MappingProxyType(
-        {"blend": "0.6", "rotations": "base", "erase": 0.375, "imagined_weight": 0.25, "pile_distillation": 0.0}
+        {"blend": 0.6, "rotations": "base", "erase": 0.375, "imagined_weight": 0.25, "pile_distill": 0.0}
     )
 
 
@@ -100,4 +102,4 @@ class Mixup(Replay):
     """Replay and pixel mixtures in place of imagined counterparts. See `components/mixup.py`, which adds them."""
 
     imagines = "pixels"
-    defaults = MappingProxyType({"pile_distillation": 0.0})  # mixtures alone are what the paper compares with
+    defaults = MappingProxyType({"pile_distill": 0.0})  # mixtures alone are what the paper compares with

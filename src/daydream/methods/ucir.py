@@ -22,6 +22,8 @@ from daydream.stages.losses import cosine_distillation, margin_ranking
 from daydream.stages.stage import Stage, State
 
 FALLS = schedules.step_down([80, 120], of=160)
+NEGATIVES = 2  # new classes, nearest first, that an old sample is kept from, K (released code)
+FINETUNE_LR = 0.01  # x0.1 after half of its epochs (released code)
 FINETUNE_FALLS = schedules.step_down([10], of=20)
 
 
@@ -30,18 +32,21 @@ class UCIRSettings(RebalancingSettings):
     """Settings of UCIR; the common recipe but for its schedule and the clamp it does not have."""
 
     lr: float = setting(0.1, "learning rate, x0.1 after 1/2 and 3/4 of the epochs (released code)")
-    clamp: float | None = setting(None, "clamp every gradient entry to plus or minus this; by default not (paper)")
+    clamp: float | None = setting(
+        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
+    )
     less_forget: float = setting(5.0, "weight of the less-forget loss, times sqrt(old / new) (released code)")
-    margin: float = setting(0.5, "margin between a sample's own cosine and those with new classes (released code)")
-    negatives: int = setting(2, "how many new classes, nearest first, an old sample is kept from, K (released code)")
-    balanced_finetune: bool = setting(False, "fit all class weights to the memory after an increment (ImageNet script)")
-    finetune_lr: float = setting(0.01, "learning rate of that, x0.1 after half of its epochs (released code)")
+    margin: float = setting(
+        0.5, "margin between a sample's own cosine and those with new classes (released code)", expert=True
+    )
+    finetune_epochs: int = setting(
+        0, "epochs in which all class weights are fitted to the memory (20 in the ImageNet script)", expert=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("less_forget", "margin"):
             require(getattr(self, name) >= 0, f"{flag(name)} {getattr(self, name)} must not be negative")
-        require(self.negatives >= 1, f"--negatives {self.negatives} must be at least 1")
 
 
 class UCIR(Method[UCIRSettings]):
@@ -57,7 +62,9 @@ class UCIR(Method[UCIRSettings]):
         if task.is_base:
             return [self.classify(task, task.train, self.settings.base_epochs), self.select(task)]
         train = replace(self.rehearse(task, task.train, imprinted=True), trains=all_but_old_classes)
-        balance = [self.rebalance(task, self.settings, FINETUNE_FALLS)] if self.settings.balanced_finetune else []
+        balance = (
+            [self.rebalance(task, self.settings, FINETUNE_LR, FINETUNE_FALLS)] if self.settings.finetune_epochs else []
+        )
         return [train, self.select(task), *balance]
 
     def schedule(self, epoch: int, epochs: int) -> float:
@@ -72,5 +79,5 @@ class UCIR(Method[UCIRSettings]):
         return {
             "ce": self.classification(state, z, labels),
             "less_forget": strength * cosine_distillation(z, z_old),
-            "margin": margin_ranking(cosines, labels, task.num_old, settings.margin, settings.negatives),
+            "margin": margin_ranking(cosines, labels, task.num_old, settings.margin, NEGATIVES),
         }

@@ -29,14 +29,14 @@ def accuracy(scores: Tensor, labels: Tensor, sizes: Sequence[int]) -> Accuracy:
     right = ranked[:, 0].double()
     bounds = torch.tensor(sizes, device=scores.device).cumsum(0)
     task = torch.bucketize(labels, bounds, right=True)
-    per_task = [_percent(right[task == t]) for t in range(len(sizes))]
+    per_task = [percent(right[task == t]) for t in range(len(sizes))]
     old = right[task < len(sizes) - 1]
     return Accuracy(
-        top1=_percent(right),
-        top5=_percent(ranked.any(1).double()),
+        top1=percent(right),
+        top5=percent(ranked.any(1).double()),
         per_task=tuple(per_task),
         new=per_task[-1],
-        old=_percent(old) if len(old) else None,
+        old=percent(old) if len(old) else None,
     )
 
 
@@ -68,5 +68,6 @@ def average(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _percent(right: Tensor) -> float:
-    return round(100 * float(right.mean()), 4)
+def percent(right: Tensor, places: int = 4) -> float:
+    """Return the share of 1.0 among values [N], in per cent."""
+    return round(100 * float(right.mean()), places)

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from daydream.components.carried import component_settings
 from daydream.components.parts import PartsSettings
+from daydream.components.settings import BESIDE_GENERATORS, component_settings
 from daydream.methods import load_method
 from daydream.protocol.stream import PAPER_ORDERS
 from daydream.report.gather import Run
@@ -64,8 +64,8 @@ def paper_values(name: str, default: Any, given: Mapping[str, Any], cell: PaperC
         return (True, False)
     if name == "configuration" and cell.reports:  # PODNet's code has one for each accuracy
         return (cell.reports,)
-    if name == "pile_distillation":  # imagination as printed has none
-        return (default, 0.0)
+    if name == "pile_distill":  # imagination as printed has none; beside generators 0.5 is what nothing means
+        return (default, 0.0, BESIDE_GENERATORS)
     if name == "unlabeled":
         source = str(given.get(name, default)).partition(":")[0]
         return (given.get(name, default),) if source in ("", PILES[cell.data]) else ()

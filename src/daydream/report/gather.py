@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from daydream.errors import UserError
-from daydream.experiment.config import FORMAT
 from daydream.experiment.naming import data_name, variants
 from daydream.protocol import evaluate
+from daydream.storage.older import FORMAT
 from daydream.storage.run_folder import RunFolder
 
 Row = dict[str, Any]

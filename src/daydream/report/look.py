@@ -73,7 +73,7 @@ def check_picture(picture: Path) -> None:
 
 def last_state(experiment: Experiment, run: RunFolder) -> tuple[State, str]:
     """Return the state of a run's last checkpoint and, in words, where the run stands there."""
-    if experiment.config.imagines != "generators":
+    if experiment.config.carried.imagines != "generators":
         raise UserError(
             f"{run.path} has no generators: its method '{experiment.config.run.method}' ran without them; "
             "look at a run with --method imagine or --imagine"
@@ -121,7 +121,7 @@ def gather(experiment: Experiment, state: State, labels: Sequence[int]) -> dict[
 
     A class draws its unlabelled images by its own generator: its numbers do not depend on its company.
     """
-    imagination, train = experiment.imagination, experiment.stream.train
+    imagination, train = experiment.carried.imagination, experiment.stream.train
     assert imagination is not None
     experiment.hardware.set_up()
     found = {}

@@ -7,13 +7,13 @@ costs each time (herding, mining, evaluation, checkpoints). What a trial gave is
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daydream import atomic
-from daydream.engine import EpochReport
+from daydream.engine import Display, EpochReport, Place
 from daydream.errors import UserError
 from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
@@ -24,11 +24,11 @@ from daydream.stages.stage import Stage
 from daydream.storage.run_folder import read_json
 
 if TYPE_CHECKING:
-    from daydream.experiment.progress import StopSwitch
+    from daydream.engine.display import StopSwitch
 
 TRIALS = "trials.json"
 STEPS = 5  # in an epoch of a trial
-SHAPING = ("counterparts", "generator_depth", "generator_width", "generator_losses", "pile_distillation")
+SHAPING = ("counterparts", "generator_depth", "generator_width", "generator_losses")
 """Settings of imagination that a step's time depends on."""
 
 
@@ -102,17 +102,17 @@ def estimate(plan: Plan, announce: Callable[[str], None], switch: "StopSwitch | 
 
 def kind_of(values: Values) -> str:
     """Name what a step's time depends on: the machine, the data, the network, the method, its generators and parts."""
-    from daydream.components.imagination import ImaginationSettings
+    from daydream.components.imagination_settings import ImaginationSettings
     from daydream.engine import Hardware
 
     config = make_config(**values)
     run, parts = config.run, config.parts
-    hardware = Hardware.choose(run.device, run.precision, run.compile, run.capture)
+    hardware = Hardware.choose(run.device, run.precision, run.compile, None)
     usual, own = ImaginationSettings(), config.imagination or ImaginationSettings()
     generators = [f"{key} {getattr(own, key)}" for key in SHAPING if getattr(own, key) != getattr(usual, key)]
     wanted = parts.wanted if parts else {}
-    turned = [f"rotations {parts.rotations} ({parts.rotation_views})"] if "rotations" in wanted else []
-    piled = ["pile distilled"] if "pile_distill" in wanted else []
+    turned = [f"rotations {parts.rotations}"] if "rotations" in wanted else []
+    piled = ["taught on the pile"] if config.carried.teaches_on_pile else []
     return ", ".join([f"{run.method} on {run.data}", run.backbone, hardware.describe(), *generators, *turned, *piled])
 
 
@@ -121,10 +121,10 @@ def try_out(values: Values, switch: "StopSwitch | None" = None) -> Trial:
     began = time.perf_counter()
     short = {**values, "run": {**values["run"], "tasks": 2}}
     experiment = Shortened(make_config(**short))
-    watch = Watch(Trial(time.perf_counter() - began), switch)
+    timing = Timing(Trial(time.perf_counter() - began), switch)
     with tempfile.TemporaryDirectory() as folder:
-        experiment.start(Path(folder) / "trial", watch)
-    return watch.trial
+        experiment.start(Path(folder) / "trial", timing)
+    return timing.trial
 
 
 class Shortened(Experiment):
@@ -138,32 +138,26 @@ class Shortened(Experiment):
         ]
 
 
-class Watch:
-    """Progress that shows nothing and times stages."""
+class Timing(Display):
+    """Shows nothing and times stages."""
 
     def __init__(self, trial: Trial, switch: "StopSwitch | None") -> None:
-        self.trial, self.switch = trial, switch
+        super().__init__(switch)
+        self.trial = trial
         self.key, self.began, self.reports = "", 0.0, list[EpochReport]()
         self.steps = 1
 
-    def run_begins(self, experiment: Experiment, folder: Path, resumed: bool) -> None: ...
-
-    def task_begins(self, task: Task, stages: Sequence[Stage]) -> None: ...
-
-    def stage_begins(self, task: Task, stage: Stage, from_epoch: int) -> None:
+    def stage_begins(self, place: Place, stage: Stage, from_epoch: int) -> None:
         self.stage_ends()
-        self.key, self.began, self.steps = _key(task.index, stage.name), time.perf_counter(), max(1, stage.steps)
+        self.key, self.began, self.steps = _key(place.task, stage.name), time.perf_counter(), max(1, stage.steps)
         self.reports = []
 
-    def epoch_ends(self, task: Task, stage: Stage, report: EpochReport) -> None:
+    def epoch_ends(self, place: Place, stage: Stage, report: EpochReport) -> None:
         self.reports.append(report)
 
-    def task_ends(self, row: Mapping[str, Any]) -> None:
+    def task_ends(self, line: str) -> None:
         self.stage_ends()
         self.key = ""
-
-    def stop_asked(self) -> bool:
-        return self.switch is not None and self.switch.asked
 
     def stage_ends(self) -> None:
         """Note what the stage that ends here has cost; the last of a task has its evaluation in it."""

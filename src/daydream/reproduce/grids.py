@@ -81,7 +81,8 @@ def ablation(choices: Choices, tasks: int | None) -> list[Cell]:
                 cell.method,
                 sections={
                     # The paper's objective alone.
-                    "imagination": {"generator_losses": cell.variant.replace("-", "+"), "pile_distillation": 0.0}
+                    "imagination": {"generator_losses": cell.variant.replace("-", "+")},
+                    "pile": {"pile_distill": 0.0},
                 },
             ),
         )
@@ -140,7 +141,7 @@ def depth(choices: Choices, tasks: int | None) -> list[Cell]:
 
 def tradeoffs(choices: Choices, tasks: int | None) -> list[Cell]:
     """The four trade-off parameters, one at a time: without it, a quarter of its default, four times its default."""
-    from daydream.components.imagination import FORMS, ImaginationSettings
+    from daydream.components.imagination_settings import FORMS, ImaginationSettings
     from daydream.methods.replay import ReplaySettings
 
     usual = ImaginationSettings()

@@ -21,9 +21,7 @@ from daydream.storage.run_folder import read_json
 
 log = logging.getLogger("daydream")
 
-ELSEWHERE = frozenset(
-    ("root", "base_from", "device", "precision", "compile", "capture", "checkpoint_every", "tensorboard")
-)
+ELSEWHERE = frozenset(("root", "base_from", "device", "precision", "compile", "checkpoint_every", "tensorboard"))
 """Settings of a run that may differ: a shared base task is the run's own, trained once."""
 MEASURED = ("reports", "average_nme", "average_cnn", "last_nme", "last_cnn", "seconds", "parameters", "tasks")
 
@@ -102,10 +100,14 @@ def _identity(config: Config) -> str:
     whole: dict[str, Any] = plain_json(config.to_json())
     del whole["version"]
     whole["run"] = {key: value for key, value in whole["run"].items() if key not in ELSEWHERE | {"tasks"}}
-    if not config.needs_pile:
-        whole["imagination"] = whole["pile"] = None
+    carried = config.carried
+    if not carried.imagines:
+        whole["imagination"] = None
+    if not carried.needs_pile:
+        whole["pile"] = None
     if whole["pile"]:
         del whole["pile"]["unlabeled"]
+        whole["pile"]["pile_distill"] = carried.pile_distill
     if config.parts:
         whole["parts"] = config.parts.in_use
     return json.dumps(whole, sort_keys=True)

@@ -17,9 +17,8 @@ from daydream.settings import plain_json
 from daydream.storage.run_folder import RunFolder, read_json
 
 if TYPE_CHECKING:
+    from daydream.engine import Display
     from daydream.experiment.experiment import Experiment
-    from daydream.experiment.progress import Silent
-    from daydream.experiment.session import Progress
 
 LOOK_SECONDS = 0.5  # between two looks at what may start, and at whether a stop was asked for
 
@@ -78,19 +77,19 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class InProcess:
-    """Carries out one job after the other, here, each with a progress of its own."""
+    """Carries out one job after the other, here, each with a display of its own."""
 
-    progress: "Callable[[], Silent]"
+    display: "Callable[[], Display]"
 
     def run(self, jobs: Sequence[Job], ready: Callable[[Job], bool]) -> Iterator[Outcome]:
         for job in jobs:
-            progress = self.progress()
-            if progress.stop_asked():
+            display = self.display()
+            if display.stop_asked():
                 raise Interrupted
             try:
-                outcome = attempt(job, progress)
+                outcome = attempt(job, display)
             finally:
-                progress.close()
+                display.close()
             yield outcome
 
 
@@ -101,16 +100,17 @@ def make_job(name: str, values: Values, runs: Path) -> Job:
     """
     run, config = values["run"], make_config(**values)
     whole = config.to_json() | {"parts": config.parts and config.parts.in_use}
+    del whole["format"]
     del whole["version"]
     digest = hashlib.sha256(json.dumps(plain_json(whole), sort_keys=True).encode()).hexdigest()[:10]
     label = f"{run['method']}-{run['steps']}steps-{run['memory']}-{run['order'].replace(':', '')}"
     return Job(name, str(runs / f"{label}-{digest}"), values)
 
 
-def attempt(job: Job, progress: "Progress") -> Outcome:
+def attempt(job: Job, display: "Display") -> Outcome:
     """Carry out a job; what goes wrong is an outcome too."""
     try:
-        return Outcome(job, run_job(job, progress))
+        return Outcome(job, run_job(job, display))
     except Interrupted:
         raise
     except UserError as error:
@@ -119,7 +119,7 @@ def attempt(job: Job, progress: "Progress") -> Outcome:
         return Outcome(job, None, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-def run_job(job: Job, progress: "Progress") -> dict[str, Any]:
+def run_job(job: Job, display: "Display") -> dict[str, Any]:
     """Carry out a job, or what is left of it, and return the result."""
     from daydream.experiment.experiment import Experiment
 
@@ -129,13 +129,13 @@ def run_job(job: Job, progress: "Progress") -> dict[str, Any]:
     if (folder / "config.json").exists():
         run = RunFolder.open(folder)
         experiment = Experiment(config_from_json(run.config))
-        return _and_forget_compiled(experiment, lambda: experiment.resume(run, progress))
+        return _and_forget_compiled(experiment, lambda: experiment.resume(run, display))
     experiment = Experiment(make_config(**job.values))
     shared = SharedBase.of(experiment)
     trained = shared.find(folder.parent) if shared is not None else None
     if trained is not None:
         experiment.start_from(trained)
-    return _and_forget_compiled(experiment, lambda: experiment.start(folder, progress))
+    return _and_forget_compiled(experiment, lambda: experiment.start(folder, display))
 
 
 def _and_forget_compiled(experiment: "Experiment", train: Callable[[], dict[str, Any]]) -> dict[str, Any]:

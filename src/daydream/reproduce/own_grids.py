@@ -1,7 +1,11 @@
 """Grids that are not the paper's: a stand-in for a data set of its, our recipe, and what the recipe's parts give."""
 
+from daydream.components.settings import BESIDE_GENERATORS
 from daydream.reproduce import paper
 from daydream.reproduce.protocols import MEMORY, Cell, Choices, Values, values
+
+TAUGHT: dict[str, Values] = {"pile": {"pile_distill": BESIDE_GENERATORS}}
+"""What brings a method what the pile gives without generators, as strong as imagination has it."""
 
 
 def standin(choices: Choices, tasks: int | None) -> list[Cell]:
@@ -10,7 +14,7 @@ def standin(choices: Choices, tasks: int | None) -> list[Cell]:
     rows: tuple[tuple[str, str, str, Values], ...] = (
         ("joint", "joint", "upper bound", {}),
         ("replay", "replay", "without imagination", {}),
-        ("replay+pile-distill", "replay", "without, distillation on the pile", pile_distilled()),
+        ("replay+pile-distill", "replay", "without, distillation on the pile", TAUGHT),
         ("imagine", "imagine", "with imagination", {}),
     )
     return [
@@ -19,19 +23,10 @@ def standin(choices: Choices, tasks: int | None) -> list[Cell]:
             row=row,
             method=method,
             steps=steps,
-            values=values(
-                choices, None if method == "joint" else tasks, method, steps, sections={**sections, "parts": parts}
-            ),
+            values=values(choices, None if method == "joint" else tasks, method, steps, sections={**sections, **pile}),
         )
-        for name, method, row, parts in rows
+        for name, method, row, pile in rows
     ]
-
-
-def pile_distilled() -> Values:
-    """Return the part that brings a method what the pile gives without generators, as strong as imagination has it."""
-    from daydream.components.imagination import ImaginationSettings
-
-    return {"pile_distill": ImaginationSettings().pile_distillation}
 
 
 def dream(choices: Choices, tasks: int | None) -> list[Cell]:
@@ -71,18 +66,14 @@ def parts(choices: Choices, tasks: int | None) -> list[Cell]:
     from daydream.components.parts import PartsSettings
     from daydream.methods.replay import Dream
 
-    # All settings of a part come and go together.
-    given = {
-        part: {key: value for key, value in Dream.defaults.items() if key.startswith(part.removesuffix("s"))}
-        for part in ("blend", "rotations", "erase")
-    }
+    given = {part: {part: Dream.defaults[part]} for part in ("blend", "rotations", "erase")}
     off = PartsSettings()
     long, short = long_epochs(choices), short_epochs(choices)
     changes: dict[str, tuple[str, dict[str, Values]]] = {
         "": ("", {}),
         **{f"+{part}": (f"+ {part}", {"parts": settings}) for part, settings in given.items()},
         "+short": ("+ short increments", {"method": {"epochs": short}}),
-        "+pile-distill": ("+ pile distillation", {"parts": pile_distilled()}),
+        "+pile-distill": ("+ pile distillation", TAUGHT),
         "+parts": ("+ " + " + ".join(given), {"parts": {k: v for each in given.values() for k, v in each.items()}}),
         **{
             f"-{part}": (f"without {part}", {"parts": {key: getattr(off, key) for key in settings}})

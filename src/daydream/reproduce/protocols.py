@@ -7,10 +7,11 @@ numbers the paper quotes for other methods may belong to another rule, which eac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from daydream.methods import METHODS, load_method
 from daydream.protocol.stream import PAPER_ORDERS
+from daydream.settings import require, setting
 
 Values = dict[str, Any]
 
@@ -68,7 +69,12 @@ SMOKE = Scale(
     run={"data": "shapes", "backbone": "resnet10", "base": 10, "budget": "total"},
     data={"classes": 20, "train_per_class": 80, "test_per_class": 20, "image_size": 16, "pile_size": 1000},
     method={"base_epochs": 24, "epochs": 8, "batch_size": 20, "finetune_epochs": 3, "correction_epochs": 5},
-    imagination={"generator_epochs": 4, "generator_updates": 5, "generator_width": 16},
+    imagination={
+        "generator_epochs": 4,
+        "generator_updates": 5,
+        "generator_width": 16,
+        "generator_start": "noise",
+    },
     orders=("natural", "seed:1", "seed:2"),
     exemplars=0.1,
     tasks=dict.fromkeys(
@@ -95,6 +101,55 @@ class Choices:
     precision: str = "auto"
     compile: bool | None = None
     pile_classes: tuple[int, ...] = PILE_CLASSES
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSettings:
+    """What can be said of a grid, as flags."""
+
+    scale: Literal["full", "small", "smoke"] = setting(
+        "full",
+        "full: the paper's protocol on CIFAR-100; small: 30 of its classes, the others the pile, and a small network, "
+        "for a CPU; smoke: in miniature on shapes, in minutes",
+    )
+    root: str = setting("", "folder or archive of CIFAR-100; of `standin`, of Tiny-ImageNet")
+    unlabeled: str = setting("", "the pile, e.g. imagenet32:DIR: see `daydream run --help`")
+    cells: str = setting("", "only these cells: names or patterns, e.g. 'imagine-*,ucir-5-2000'")
+    methods: str = setting("", "only these methods, separated by commas")
+    orders: int = setting(1, "class orders to run and average over, 1 to 3: the paper's own")
+    tasks: int | None = setting(
+        None, "stop each run after so many tasks; by default 4 for piles, counterparts, depth, tradeoffs"
+    )
+    pile_classes: tuple[int, ...] = setting(PILE_CLASSES, "of `piles`: the numbers of classes", expert=True)
+    seed: int = setting(1, "seed of every run")
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = setting("auto", "auto, bf16, tf32 or fp32: see `daydream run --help-all`", expert=True)
+    compile: bool | None = setting(None, "compile the network; by default on a GPU only", expert=True)
+    engine: Literal["process", "ray"] = setting(
+        "process", "process: on this machine; ray: on the cluster RAY_ADDRESS names, or on a local one"
+    )
+    jobs: int = setting(1, "runs at once on this machine, each in its own process")
+    gpu_share: float = setting(1.0, "with --engine ray: how much of a GPU a run is given")
+
+    def __post_init__(self) -> None:
+        jobs, orders, share, on_ray = self.jobs, self.orders, self.gpu_share, self.engine == "ray"
+        require(jobs >= 1, f"--jobs {jobs} must be at least 1: the runs at once on this machine")
+        require(jobs == 1 or not on_ray, "--jobs is for this machine; with --engine ray use --gpu-share")
+        require(share == 1 or on_ray, "--gpu-share is for --engine ray; here use --jobs")
+        require(share > 0, f"--gpu-share {share} must be above 0, e.g. 0.25 for four runs on a GPU")
+        require(1 <= orders <= 3, f"--orders {orders} must be 1, 2 or 3: the paper has three class orders")
+        wrong = not self.pile_classes or min(self.pile_classes) < 1
+        require(not wrong, "--pile-classes must be whole numbers above 0, separated by commas")
+
+    @property
+    def choices(self) -> Choices:
+        """Return what of it a run depends on."""
+        names = [field.name for field in fields(Choices) if field.name != "scale"]
+        return Choices(scale=SCALES[self.scale], **{name: getattr(self, name) for name in names})
+
+    def words(self, name: Literal["cells", "methods"]) -> list[str]:
+        """Return the words of a list separated by commas."""
+        return [word.strip() for word in str(getattr(self, name)).split(",") if word.strip()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +202,7 @@ def values(
     whole["method"] = {**recipe, **sections.get("method", {})}
     whole["parts"] = sections.get("parts", {})
     if kind.replays:
-        needs_pile = bool(kind.imagines or whole["parts"].get("pile_distill"))
+        needs_pile = bool(kind.imagines or sections.get("pile", {}).get("pile_distill"))
         whole["imagination"] = {**scale.imagination, **sections.get("imagination", {})} if needs_pile else {}
         whole["pile"] = {"unlabeled": choices.unlabeled, **sections.get("pile", {})} if needs_pile else {}
     return whole

@@ -15,6 +15,7 @@ from typing import Any
 
 from daydream import atomic
 from daydream.errors import UserError
+from daydream.storage.older import upgraded
 
 log = logging.getLogger("daydream")
 
@@ -66,12 +67,21 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
-        return read_json(self.path / "config.json")
+        """Return the settings, in today's words."""
+        return upgraded(read_json(self.path / "config.json"))
+
+    @property
+    def format(self) -> Any:
+        """Return the format that its settings were written in."""
+        return read_json(self.path / "config.json").get("format")
 
     @property
     def result(self) -> dict[str, Any] | None:
         path = self.path / "result.json"
-        return read_json(path, RESULT) if path.exists() else None
+        if not path.exists():
+            return None
+        result = read_json(path, RESULT)
+        return {**result, "config": upgraded(result["config"])} if isinstance(result.get("config"), dict) else result
 
     @property
     def tasks_done(self) -> int:

@@ -12,7 +12,7 @@ from daydream.data.sources import imagenet_subset
 from daydream.data.sources.imagenet_subset import Settings, labelled_classes
 
 WNIDS = [f"n{number:02d}" for number in range(6)]
-SMALL = {"num_labelled": 2, "image_size": 28}
+SMALL = {"labelled": "0:2", "image_size": 28}
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_classes_from_a_file(tree: Path, tmp_path: Path, user_error: Any) -> Non
         "n03",
         "n05",
     )
-    for text, word in (("n04\nn77\n", "'n77'"), ("n04\nn04\n", "twice"), ("n04\n", "--num-labelled is 2")):
+    for text, word in (("n04\nn77\n", "'n77'"), ("n04\nn04\n", "twice"), ("n04\n", "--labelled is 0:2")):
         listed.write_text(text)
         with user_error(listed, word):
             imagenet_subset.load(tree, Settings(subset=str(listed), **SMALL))
@@ -78,11 +78,11 @@ def test_classes_from_a_file(tree: Path, tmp_path: Path, user_error: Any) -> Non
 
 
 def test_too_few_classes(tree: Path, user_error: Any) -> None:
-    with user_error("--num-labelled is 100", "has 6"):
+    with user_error("--labelled is 0:100", "has 6"):
         imagenet_subset.load(tree, Settings())
     with user_error("none is left"):
-        imagenet_subset.unlabeled(tree, Settings(num_labelled=6))
-    for wrong in ({"num_labelled": 0}, {"image_size": 0}):
+        imagenet_subset.unlabeled(tree, Settings(labelled="0:6"))
+    for wrong in ({"labelled": "2:1"}, {"image_size": 0}):
         with user_error("or more"):
             Settings(**wrong)
 

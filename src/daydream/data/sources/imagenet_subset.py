@@ -15,9 +15,11 @@ from daydream.data import found, required_root
 from daydream.data.decode import canvas_size, folders_in, images_in
 from daydream.data.decoded import open_images
 from daydream.data.images import Dataset, ImageSet
+from daydream.data.sources.class_slice import parse
 from daydream.errors import UserError
 from daydream.settings import require, setting
 
+FIRST = "0:100"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 WHERE = "an ILSVRC 2012 tree with train/<class id>/*.JPEG and val/<class id>/*.JPEG, from https://image-net.org"
 
@@ -25,11 +27,11 @@ WHERE = "an ILSVRC 2012 tree with train/<class id>/*.JPEG and val/<class id>/*.J
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     subset: str = setting("first", "which classes are labelled: first, seed1993, or a file with one class id per line")
-    num_labelled: int = setting(100, "number of labelled classes; the others are the unlabelled pile")
+    labelled: str = setting("", "range of those classes that are labelled, the others the pile; the first 100 if empty")
     image_size: int = setting(224, "height and width in pixels that the network sees")
 
     def __post_init__(self) -> None:
-        require(self.num_labelled >= 1, f"--num-labelled is {self.num_labelled}, but takes 1 or more")
+        parse(self.labelled, "labelled")
         require(self.image_size >= 8, f"--image-size is {self.image_size}, but takes 8 or more")
 
 
@@ -52,7 +54,7 @@ def unlabeled(root: Path | None, settings: Settings) -> ImageSet:
     others = [wnid for wnid in wnids if wnid not in labelled]
     if not others:
         raise UserError(
-            f"all {len(wnids)} classes of {tree / 'train'} are labelled, none is left: lower --num-labelled"
+            f"all {len(wnids)} classes of {tree / 'train'} are labelled, none is left: label fewer by --labelled"
         )
     return _image_set(tree, "train", "pile", others, settings)
 
@@ -67,9 +69,12 @@ def labelled_classes(wnids: Sequence[str], settings: Settings) -> list[str]:
         chosen = [wnids[i] for i in order.tolist()]
     else:
         chosen = _listed(Path(settings.subset), wnids)
-    if len(chosen) < settings.num_labelled:
-        raise UserError(f"--num-labelled is {settings.num_labelled}, but --subset {settings.subset} has {len(chosen)}")
-    return chosen[: settings.num_labelled]
+    wanted = parse(settings.labelled or FIRST, "labelled")
+    if (wanted.stop or wanted.start + 1) > len(chosen):
+        raise UserError(
+            f"--labelled is {settings.labelled or FIRST}, but --subset {settings.subset} has {len(chosen)} classes"
+        )
+    return chosen[wanted]
 
 
 def _listed(path: Path, wnids: Sequence[str]) -> list[str]:

@@ -12,8 +12,7 @@ from multiprocessing import connection, resource_tracker
 
 import torch
 
-from daydream.engine import Interrupted
-from daydream.experiment.progress import Silent, StopSwitch
+from daydream.engine import Display, Interrupted
 from daydream.reproduce.jobs import LOOK_SECONDS, Job, Outcome, attempt
 
 RETRIES = 2
@@ -104,11 +103,11 @@ class Child:
         return f"by {names.get(-code, f'signal {-code}')}" if code < 0 else f"with exit code {code}"
 
 
-class Told(Silent):
-    """Progress of a process that is told to stop by SIGTERM, however often, and by the end of the process it is for."""
+class Told(Display):
+    """The display of a process: told to stop by SIGTERM, however often, and by the end of the process it is for."""
 
     def __init__(self, parent: int) -> None:
-        super().__init__(StopSwitch())
+        super().__init__()
         self.parent = parent
 
     def told(self, *_: object) -> None:
@@ -123,10 +122,10 @@ def carry_out_here(job: Job, parent: int, writer: "connection.Connection") -> No
     os.setsid()  # a Ctrl-C at the terminal is the parent's to pass on
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    progress = Told(parent)
-    signal.signal(signal.SIGTERM, progress.told)
+    display = Told(parent)
+    signal.signal(signal.SIGTERM, display.told)
     try:
-        outcome = attempt(job, progress)
+        outcome = attempt(job, display)
     except Interrupted:
         sys.exit(128 + signal.SIGTERM)
     with contextlib.suppress(BrokenPipeError):  # nobody is left to read it; the result is on the disk

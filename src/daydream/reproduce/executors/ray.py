@@ -68,10 +68,10 @@ def connect() -> None:
 
 def carry_out_at(job: Job, folder: str) -> Outcome:
     """Carry out a job on a worker, in the folder it was sent from; a cancelled one writes a checkpoint first."""
-    from daydream.experiment.progress import Silent, stop_switch
+    from daydream.engine.display import Display, stop_switch
 
     with contextlib.chdir(folder), stop_switch() as switch:
-        return attempt(job, Silent(switch))
+        return attempt(job, Display(switch))
 
 
 def outcome_of(ref: Any, job: Job) -> Outcome:

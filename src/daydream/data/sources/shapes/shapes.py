@@ -1,7 +1,7 @@
 """`shapes`: the embedded data set, made on the spot. The class is an outline; everything else is a nuisance.
 
 Texture, colour, place, size, turn, light, background, clutter and noise are drawn alike for every class, so a few
-exemplars show few of them and a pile of unlabelled images shows many. An image is a function of (data_seed, outline,
+exemplars show few of them and a pile of unlabelled images shows many. An image is a function of (outline,
 split, its index) alone: neither the number of classes nor the number of images changes it.
 
 Shapes: N images, S x S pixels.
@@ -21,6 +21,8 @@ from daydream.data.sources.shapes.textures import Draws, Plane, per_image
 from daydream.rng import derive
 from daydream.settings import require, setting
 
+DATA_SEED = 0
+"""The images are the same whatever a run's seed."""
 PILE_OUTLINES = 64
 """Outlines the pile is made of: those that follow the labelled ones."""
 CHUNK_PIXELS = 1 << 20
@@ -33,10 +35,9 @@ class Settings:
 
     classes: int = setting(20, "number of classes, each an outline")
     train_per_class: int = setting(100, "training images of a class")
-    test_per_class: int = setting(50, "test images of a class")
+    test_per_class: int = setting(50, "test images of a class", expert=True)
     image_size: int = setting(24, "height and width in pixels")
-    pile_size: int = setting(4000, "unlabelled images, of outlines that no class has")
-    data_seed: int = setting(0, "seed of the images, apart from the run's")
+    pile_size: int = setting(4000, "unlabelled images, of outlines that no class has", expert=True)
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -45,10 +46,22 @@ class Settings:
             ("test_per_class", 1),
             ("image_size", 8),
             ("pile_size", 1),
-            ("data_seed", 0),
         ):
             given = getattr(self, name)
             require(given >= least, f"setting '{name}' of data set 'shapes' is {given}, but takes {least} or more")
+
+
+DEFAULTS = {
+    "backbone": "resnet10",
+    "base_epochs": 26,
+    "epochs": 10,
+    "batch_size": 32,
+    "generator_epochs": 2,
+    "generator_updates": 15,
+    "generator_width": 16,
+    "generator_start": "exemplar",
+}
+"""Settings of a run that suit small images: a run on them ends within two minutes on two cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +141,7 @@ def unlabeled(root: Path | None, settings: Settings) -> ImageSet:
     for first in range(min(PILE_OUTLINES, num)):
         rows = images[first::PILE_OUTLINES]
         outline = outlines.name(settings.classes + first)
-        rows[:] = render(outline, len(rows), size, derive(settings.data_seed, "shapes", outline, "pile"), PILE)
+        rows[:] = render(outline, len(rows), size, derive(DATA_SEED, "shapes", outline, "pile"), PILE)
     labels = torch.zeros(num, dtype=torch.int64)
     return ImageSet(Resident(torch.from_numpy(images)), labels, ("unlabelled",))
 
@@ -137,7 +150,7 @@ def _labelled(names: tuple[str, ...], split: str, num: int, settings: Settings) 
     size = settings.image_size
     images = np.empty((len(names), num, 3, size, size), dtype=np.uint8)
     for rows, outline in zip(images, names, strict=True):
-        rows[:] = render(outline, num, size, derive(settings.data_seed, "shapes", outline, split), LABELLED)
+        rows[:] = render(outline, num, size, derive(DATA_SEED, "shapes", outline, split), LABELLED)
     pixels = Resident(torch.from_numpy(images.reshape(-1, 3, size, size)))
     return ImageSet(pixels, torch.arange(len(names)).repeat_interleave(num), names)
 

@@ -1,0 +1,38 @@
+"""The settings of the unlabelled pile: where it comes from, which of it is used, and what is taught on it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from daydream.data.unlabeled import PileSource
+from daydream.settings import require, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeachingSettings:
+    """What is taught on unlabelled images, in runs and in lessons."""
+
+    pile_distill: float | None = setting(
+        None,
+        "weight of feature distillation on unlabelled images, times sqrt(seen / new); by default 0.5 beside "
+        "generators, else 0",
+    )
+    pile_labels: float = setting(
+        0.0, "weight of the pile's cross-entropy on predicted classes in the mean over all samples", expert=True
+    )
+    mining: Literal["entropy", "uniform"] = setting(
+        "entropy", "which unlabelled images: the most certain ones, or any", expert=True
+    )
+
+    def __post_init__(self) -> None:
+        weight = self.pile_distill
+        require(weight is None or weight >= 0, f"--pile-distill {weight} must not be negative")
+        require(self.pile_labels >= 0, f"--pile-labels {self.pile_labels} must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PileSettings(PileSource, TeachingSettings):
+    """The pile of a run."""
+
+    def __post_init__(self) -> None:
+        PileSource.__post_init__(self)
+        TeachingSettings.__post_init__(self)

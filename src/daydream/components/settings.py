@@ -1,0 +1,125 @@
+"""The settings of what a method carries, and what follows from them. Imports no torch before it is asked."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from daydream.errors import UserError
+from daydream.settings import as_arguments, flag, from_dict, with_defaults
+
+if TYPE_CHECKING:
+    from daydream.methods.method import Method
+
+BESIDE_GENERATORS = 0.5
+"""The weight of the pile's distillation where generators imagine (chosen on held-out images, docs/results.md)."""
+KEYS = ("parts", "imagination", "pile")
+"""Sections of a config, one for each component's settings."""
+
+
+def component_settings(kind: "type[Method[Any]]") -> dict[str, type]:
+    """Return the settings of what a method can carry, by their key in config.json, with the defaults it gives them."""
+    from daydream.components.imagination_settings import ImaginationSettings
+    from daydream.components.parts import PartsSettings
+    from daydream.components.pile_settings import PileSettings
+
+    found: dict[str, type] = {"parts": PartsSettings} if kind.carries else {}
+    if kind.replays:
+        found |= {"imagination": ImaginationSettings, "pile": PileSettings}
+    return {key: with_defaults(settings, kind.defaults) for key, settings in found.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedSettings:
+    """The settings of all that a method carries; None where it cannot carry such a thing."""
+
+    name: str
+    """The method's name, for complaints."""
+    kind: "type[Method[Any]]"
+    parts: Any = None
+    imagination: Any = None
+    pile: Any = None
+    usual: "Mapping[str, type] | None" = None
+    """The classes of these settings, where their defaults are not the method's own."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        kind: "type[Method[Any]]",
+        given: Mapping[str, Mapping[str, Any]],
+        sections: Mapping[str, type] | None = None,
+    ) -> "CarriedSettings":
+        """Build the settings from plain values by section; each component checks its own, and all fit the method.
+
+        `sections` are the settings' classes, where their defaults are not the method's own.
+        """
+        if not kind.replays and (given.get("imagination") or given.get("pile")):
+            raise UserError(f"method '{name}' replays no exemplars, so there is nothing to imagine")
+        if not kind.carries and given.get("parts"):
+            raise UserError(
+                f"method '{name}' carries no parts, so there is no {flag(next(iter(given['parts'])))} for it"
+            )
+        classes = component_settings(kind) if sections is None else sections
+        built: dict[str, Any] = {key: from_dict(classes[key], given.get(key) or {}) for key in KEYS if key in classes}
+        carried = cls(name=name, kind=kind, usual=sections, **built)
+        carried.check()
+        return carried
+
+    @property
+    def imagines(self) -> str:
+        """Return how counterparts are made: by generators, by mixing pixels, or (empty) not at all."""
+        if not self.imagination or not self.imagination.counterparts:
+            return ""
+        return self.kind.imagines or ("generators" if self.imagination.imagine else "")
+
+    @property
+    def pile_distill(self) -> float:
+        """Return the weight of distillation on the pile: as given, or what suits the method."""
+        if self.pile is None:
+            return 0.0
+        if self.pile.pile_distill is not None:
+            return float(self.pile.pile_distill)
+        return BESIDE_GENERATORS if self.imagines == "generators" else 0.0
+
+    @property
+    def teaches_on_pile(self) -> bool:
+        """Say whether losses on unlabelled images are among a stage's."""
+        return bool(self.pile is not None and (self.pile_distill or self.pile.pile_labels))
+
+    @property
+    def needs_pile(self) -> bool:
+        """Say whether unlabelled images are used."""
+        return bool(self.imagines) or self.teaches_on_pile
+
+    def check(self) -> None:
+        """Raise the user's mistake if a component does not fit the method."""
+        for name, value in (self.parts.wanted if self.parts else {}).items():
+            if name not in self.kind.carries:
+                fitting = ", ".join(map(flag, sorted(self.kind.carries - {"pile_distill"})))
+                raise UserError(
+                    f"{flag(name)} {value} does not fit method '{self.name}', which takes of these parts {fitting}"
+                )
+        if self.pile_distill and "pile_distill" not in self.kind.carries:
+            raise UserError(f"--pile-distill {self.pile_distill:g} does not fit method '{self.name}'")
+
+    def without_effect(self) -> list[str]:
+        """Return, as flags, the settings that differ from their defaults and change nothing."""
+        # What turns a component on or off is never idle, even where it is off.
+        used: dict[str, set[str]] = {
+            "imagination": {"imagine", "counterparts"},
+            "pile": {"pile_distill"},
+            "parts": set(),
+        }
+        if self.parts:
+            used["parts"] = set(self.parts.switches)
+        if self.needs_pile:
+            used["pile"] = set(asdict(self.pile))
+            used["imagination"] |= set(asdict(self.imagination)) if self.imagines else set()
+        words = []
+        usual = self.usual or component_settings(self.kind)
+        for key, settings in usual.items():
+            if key not in KEYS:
+                continue
+            idle = {name: value for name, value in asdict(getattr(self, key)).items() if name not in used[key]}
+            words += as_arguments(idle, settings)
+        return words

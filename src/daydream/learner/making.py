@@ -1,0 +1,83 @@
+"""The method of a model, and what it carries, made of its settings."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from daydream.components.settings import CarriedSettings, component_settings
+from daydream.errors import UserError
+from daydream.learner.model import Preprocessing
+from daydream.learner.settings import LessonSettings, ModelSettings
+from daydream.methods import METHODS, load_method
+from daydream.methods.method import Method, Setup
+from daydream.nets.network import check_backbone
+from daydream.protocol.memory import Budget
+from daydream.settings import from_dict, with_defaults
+
+Sections = Mapping[str, Mapping[str, Any]]
+"""Settings of components, by section."""
+OWN = frozenset({"imagine", "generator_epochs", "generator_width", "unlabeled", "pile_classes", "pile_exclude"})
+"""Settings of components that a lesson decides itself or has under its own names."""
+GENTLE = {"generator_start": "exemplar"}
+"""Defaults of a lesson: it may be short, and a generator that has learnt little must do no harm."""
+
+
+def method_class(name: str | None) -> type[Method[Any]]:
+    """Return the class of a method that can learn lesson by lesson; a model file can name only our own."""
+    if name is not None and name not in METHODS:
+        raise UserError(
+            f"--method {name} is not one of the package's, which a model file can name: see `daydream methods`"
+        )
+    found = load_method(name or "replay")
+    if found.reshape is not Method.reshape:
+        raise UserError(f"--method {name} is an upper bound that needs the images of all classes again: name another")
+    return found
+
+
+def lesson_components(kind: type[Method[Any]]) -> dict[str, type]:
+    """Return the settings of what a method can carry in lessons, by section, with their defaults there."""
+    return {key: with_defaults(settings, GENTLE) for key, settings in component_settings(kind).items()}
+
+
+def complete(kind: type[Method[Any]], given: Sections) -> dict[str, dict[str, Any]]:
+    """Return every setting of what a new model carries: it stays as it is, whatever a recipe's defaults become."""
+    found = {}
+    for key, settings in lesson_components(kind).items():
+        whole: Any = from_dict(settings, given.get(key, {}))
+        found[key] = {field.name: getattr(whole, field.name) for field in fields(whole) if field.name not in OWN}
+    return found
+
+
+def carried_settings(
+    settings: ModelSettings, carried: Sections, lesson: LessonSettings, has_pile: bool
+) -> CarriedSettings:
+    """Return the settings of what a lesson carries: with unlabelled images a method that replays imagines."""
+    kind, name = method_class(settings.method), settings.method or "replay"
+    if kind.imagines and not has_pile:
+        raise UserError(f"--method {name} needs unlabelled images: give --unlabeled FOLDER")
+    given = {key: dict(carried.get(key, {})) for key in component_settings(kind)}
+    if not has_pile:
+        return CarriedSettings.of(name, kind, {"parts": given.get("parts", {})})
+    if "imagination" in given:
+        own = {"generator_epochs": lesson.generator_epochs, "generator_width": settings.generator_width}
+        given["imagination"] = {**GENTLE, **given["imagination"], **own, "imagine": True}
+    return CarriedSettings.of(name, kind, given)
+
+
+def make_method(
+    settings: ModelSettings, preprocessing: Preprocessing, lesson: LessonSettings | None = None
+) -> Method[Any]:
+    """Build the method of a model, for a lesson or only to predict."""
+    assert settings.backbone is not None
+    assert settings.cut is not None
+    assert settings.memory is not None
+    kind = method_class(settings.method)
+    check_backbone(settings.backbone, settings.cut)
+    recipe = {}
+    if lesson is not None:
+        recipe = {name: getattr(lesson, name) for name in ("epochs", "batch_size", "lr")}
+        recipe["base_epochs"] = lesson.epochs
+    prepare, augment = preprocessing.prepare, preprocessing.augment
+    budget = Budget("per_class", settings.memory)
+    setup = Setup(settings.backbone, settings.cut, budget, prepare, augment, settings.seed or 0)
+    return kind(from_dict(kind.Settings, recipe), setup)
