@@ -5,12 +5,15 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from daydream import __version__
 from daydream.components.carried import BEFORE, component_settings
 from daydream.errors import UserError
 from daydream.settings import as_arguments, changed, flag, from_dict, plain_json, require, setting
+
+if TYPE_CHECKING:
+    from daydream.methods.method import Method
 
 FORMAT = 1
 
@@ -124,6 +127,8 @@ def make_config(
     data_settings: Any = from_dict(source(settings.data).Settings, _absolute_files(data))
     kind = load_method(settings.method)
     if not kind.replays and (imagination or pile):
+        if why := kind.refuses.get("imagine"):
+            raise UserError(f"imagination does not fit method '{settings.method}': {why}")
         raise UserError(f"method '{settings.method}' replays no exemplars, so there is nothing to imagine")
     if not kind.carries and parts:
         raise UserError(f"method '{settings.method}' carries no parts, so there is no {flag(next(iter(parts)))} for it")
@@ -131,7 +136,7 @@ def make_config(
     extras: dict[str, Any] = {key: from_dict(own, given[key]) for key, own in component_settings(kind).items()}
     config = Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
     if kind.carries:
-        check_parts(settings.method, kind.carries, config.parts.wanted)
+        check_parts(settings.method, kind, config.parts.wanted)
         check_pile_distill(config, kind.replays)
     return config
 
@@ -154,14 +159,15 @@ def config_from_json(stored: Mapping[str, Any]) -> Config:
     return make_config(whole["run"], whole["data"], whole["method"], **components)
 
 
-def check_parts(method: str, carries: frozenset[str], wanted: Mapping[str, str]) -> None:
+def check_parts(method: str, kind: "type[Method[Any]]", wanted: Mapping[str, str]) -> None:
     """Raise the user's mistake if a part is wanted that does not fit a method."""
     for name, value in wanted.items():
-        if name not in carries:
-            fitting = ", ".join(map(flag, sorted(carries)))
-            raise UserError(
-                f"{flag(name)} {value} does not fit method '{method}', which takes of these parts {fitting}"
-            )
+        if name in kind.carries:
+            continue
+        if name in kind.refuses:
+            raise UserError(f"{flag(name)} {value} does not fit method '{method}': {kind.refuses[name]}")
+        fitting = ", ".join(map(flag, sorted(kind.carries)))
+        raise UserError(f"{flag(name)} {value} does not fit method '{method}', which takes of these parts {fitting}")
 
 
 def check_pile_distill(config: Config, replays: bool) -> None:

@@ -13,6 +13,7 @@ new images and exemplars in fixed numbers, and the length of the warm-up goes wi
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -78,6 +79,15 @@ class DER(Method[DERSettings]):
     head = "plain"
     recipe = "cross-entropy; rate x0.1 at 60, 120 and 160 of 200"
     carries = frozenset({"erase"})
+    refuses = MappingProxyType(
+        {
+            "imagine": "a counterpart has features under the newest extractor alone, the head reads those of all",
+            "blend": "an increment trains a new extractor, so there is none before it to blend with",
+            "ema": "the heads begin anew inside the training, which an average over its steps would blur",
+            "rotations": "the auxiliary head has no place for turned classes",
+            "pile_distill": "past extractors are frozen, so there is nothing to distil",
+        }
+    )
 
     def schedule(self, epoch: int, epochs: int) -> float:
         return BASE_FALLS(epoch, epochs)

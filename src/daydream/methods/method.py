@@ -120,6 +120,8 @@ class Method(ABC, Generic[S]):
     """The parts (`components/parts.py`) that fit it. They need a `Network` called `net`, with new images in a stream
     `new`; blending and averaging also need an increment to go on with the network of the task before, distillation on
     the pile that the method `replays` and keeps that network as `old`."""
+    refuses: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Why parts it does not carry do not fit it, in a line, by their names; `imagine` among them."""
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Defaults it gives to settings of imagination and of parts, by name."""
 

@@ -61,6 +61,13 @@ class Joined(nn.Module):
     def head(self) -> Head:
         return self.newest.head
 
+    @classmethod
+    def of_configs(cls, extractors: Sequence[Mapping[str, Any]]) -> "Joined":
+        """Build the like of one again, of its `config()` as it is or as JSON holds it."""
+        plain: list[dict[str, Any]]
+        plain = [{k: tuple(v) if isinstance(v, list) else v for k, v in config.items()} for config in extractors]
+        return cls([Extractor(**config) for config in plain])
+
     def config(self) -> dict[str, Any]:
         return {"extractors": tuple(cast(Network, net).config() for net in self.extractors)}
 
