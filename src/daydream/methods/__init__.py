@@ -51,6 +51,10 @@ METHODS: dict[str, tuple[str, str]] = {
     "ucir": ("daydream.methods.ucir:UCIR", "cosine head, features held to the old ones, a margin for old classes"),
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
     "der": ("daydream.methods.der:DER", "a new extractor for every task beside the frozen old ones: the network grows"),
+    "foster": (
+        "daydream.methods.foster:FOSTER",
+        "a second extractor learns what the old network lacks, then both are taught to one",
+    ),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }
 

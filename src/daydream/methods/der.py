@@ -2,7 +2,7 @@
 
 Every task adds an extractor that starts as a copy of the newest; those before it are frozen, statistics too. One head
 without bias reads all features end to end (section 3.2); an auxiliary one tells the new classes from each other and
-from all old ones as a single class, by the new features alone (3.3). Then the head is fitted anew to as many images of
+from all old ones as a single class, by the new features alone. Then the head is fitted anew to as many images of
 each class, its scores divided by a temperature (3.4). The released code starts the head anew with every task, where the
 paper keeps its old part: so do we. Both heads begin once more when the warm-up ends.
 
@@ -83,7 +83,6 @@ class DER(Method[DERSettings]):
         {
             "imagine": "a counterpart has features under the newest extractor alone, the head reads those of all",
             "blend": "an increment trains a new extractor, so there is none before it to blend with",
-            "ema": "the heads begin anew inside the training, which an average over its steps would blur",
             "rotations": "the auxiliary head has no place for turned classes",
             "pile_distill": "past extractors are frozen, so there is nothing to distil",
         }
@@ -106,7 +105,7 @@ class DER(Method[DERSettings]):
             return Extractor(self.setup.backbone, self.head, (task.num_seen,), self.setup.cut, inputs)
 
     def expand(self, task: Task) -> Stage:
-        """Return the stage that trains a new extractor and both heads (sections 3.2 and 3.3)."""
+        """Return the stage that trains a new extractor and both heads (section 3.2)."""
         settings = self.settings
 
         def begin(state: State) -> None:
@@ -138,7 +137,7 @@ class DER(Method[DERSettings]):
         )
 
     def terms(self, task: Task, state: State, images: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
-        """Return the losses of sections 3.2 and 3.3 on new images and exemplars alike."""
+        """Return the losses of section 3.2 on new images and exemplars alike."""
         with torch.no_grad():
             before = [net.features(images) for net in past(state.nets)]
         z = network(state).features(images)
