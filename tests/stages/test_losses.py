@@ -22,6 +22,7 @@ from daydream.stages.losses import (
     semantic_contrast,
     semantic_decoupling,
     soft_cross_entropy,
+    weight_share,
 )
 
 
@@ -176,6 +177,18 @@ def test_balanced_distillation(dtype: torch.dtype) -> None:
         p = [math.exp(s / 2) / sum(math.exp(n / 2) for n in new) for s in new]
         total -= sum(a / sum(q) * math.log(b) for a, b in zip(q, p, strict=True))
     assert float(balanced_distillation(scores, taught, weights, 2.0)) == pytest.approx(total / 6, rel=1e-4)
+
+
+def test_weight_share() -> None:
+    layers = [(9, torch.ones(3), torch.rand(5)), (1, torch.rand(5), torch.rand(4)), (49, torch.rand(4), torch.ones(2))]
+    kept = whole = 0.0
+    for kernel, m_in, m_out in layers:
+        for i in m_in.double().tolist():
+            for j in m_out.double().tolist():
+                kept += kernel * i * j
+                whole += kernel
+    assert float(weight_share(layers)) == pytest.approx(kept / whole, rel=1e-5)
+    assert float(weight_share([(k, torch.ones_like(i), torch.ones_like(o)) for k, i, o in layers])) == 1
 
 
 # --- the generators' losses ------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ TINY_STAGES: dict[str, dict[str, int]] = {
     "bic": {"correction_epochs": 4},
     "podnet": {"finetune_epochs": 3},
     "der": {"head_epochs": 3},
+    "der-pruned": {"head_epochs": 3},
     "foster": {"compression_epochs": 2},
 }
 """Lengths of the stages that are a method's own."""

@@ -51,6 +51,10 @@ METHODS: dict[str, tuple[str, str]] = {
     "ucir": ("daydream.methods.ucir:UCIR", "cosine head, features held to the old ones, a margin for old classes"),
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
     "der": ("daydream.methods.der:DER", "a new extractor for every task beside the frozen old ones: the network grows"),
+    "der-pruned": (
+        "daydream.methods.der:PrunedDER",
+        "der whose extractors lose the channels that matter least",
+    ),
     "foster": (
         "daydream.methods.foster:FOSTER",
         "a second extractor learns what the old network lacks, then both are taught to one",

@@ -96,7 +96,7 @@ class FOSTER(Method[FOSTERSettings]):
             for i, (weight, bias) in enumerate(zip(theirs.weights, theirs.biases, strict=True)):
                 ours.weights[i][..., : old.width] = weight
                 ours.biases[i].copy_(bias)
-        return cast(Extractor, with_weights_of(net, old))
+        return with_weights_of(net, old)
 
     def weigh(self, state: State, task: Task, beta: float) -> None:
         """Keep the class weights of the images at hand: exemplars of old classes, all images of new ones."""

@@ -10,38 +10,76 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from daydream.nets import pruning
 from daydream.nets.heads import HEADS, Head
 from daydream.nets.network import Network
+from daydream.nets.resnet import to_channels_last
 
 PAST = "past.{}"
 
 
 class Extractor(Network):
-    """A network whose head reads `inputs` features, those of the extractors before it and then its own."""
+    """A network whose head reads `inputs` features, those of the extractors before it and then its own.
+
+    Its blocks may have gates on their inner channels (`gated`), or only so many of them (`inner`, block by block).
+    """
 
     def __init__(
-        self, backbone: str, head: str, sizes: tuple[int, ...] = (), cut: str = "stage3", inputs: int | None = None
+        self,
+        backbone: str,
+        head: str,
+        sizes: tuple[int, ...] = (),
+        cut: str = "stage3",
+        inputs: int | None = None,
+        inner: tuple[int, ...] = (),
+        gated: bool = False,
     ) -> None:
         super().__init__(backbone, head, (), cut)
         if inputs is not None:
             self.head = HEADS[head](inputs)
         for size in sizes:
             self.head.grow(size)
+        self.inner, self.gated = tuple(inner), gated
+        if inner or gated:
+            pruning.slim(self, inner, gated)
+            to_channels_last(self)
 
     def config(self) -> dict[str, Any]:
-        return {**super().config(), "inputs": self.head.dim}
+        return {**super().config(), "inputs": self.head.dim, "inner": self.inner, "gated": self.gated}
 
     def alone(self) -> "Extractor":
         """Return an equal extractor in evaluation mode that has no classes and whose weights do not train."""
-        twin = type(self)(**{**self.config(), "sizes": (), "inputs": None})
-        return cast(Extractor, with_weights_of(twin, self).eval().requires_grad_(False))
+        return frozen(with_weights_of(type(self)(**{**self.config(), "sizes": (), "inputs": None}), self))
+
+    def ungated(self) -> "Extractor":
+        """Return the extractor with no gates, as if all were open, and no classes; its weights do not train."""
+        backbone, head, cut = self.kinds
+        return frozen(with_weights_of(type(self)(backbone, head, (), cut), self))
+
+    def pruned(self) -> "Extractor":
+        """Return the network with the channels of closed gates taken out, its head as it is."""
+        assert self.gated
+        inner = tuple(int(block.open().sum()) for block in pruning.slim_blocks(self))
+        net = type(self)(**{**self.config(), "inner": inner, "gated": False})
+        for ours, theirs in ((net.lower.stem, self.lower.stem), (net.head, self.head)):
+            cast(nn.Module, ours).load_state_dict(cast(nn.Module, theirs).state_dict())
+        pruning.take_out(self, net)
+        return net.to(next(self.parameters()).device).eval()
 
 
-def with_weights_of(net: Network, other: Network) -> Network:
-    """Give a network the weights and statistics of another's backbone, on its device."""
+def frozen(net: Extractor) -> Extractor:
+    net.eval().requires_grad_(False)
+    return net
+
+
+def with_weights_of(net: Extractor, other: Network) -> Extractor:
+    """Give a network the weights and statistics of another's backbone, on its device; gates stay the network's own."""
     net.to(next(other.parameters()).device)
-    net.lower.load_state_dict(other.lower.state_dict())
-    net.upper.load_state_dict(other.upper.state_dict())
+    for ours, theirs in ((net.lower, other.lower), (net.upper, other.upper)):
+        own = ours.state_dict()
+        shared = {name: value for name, value in theirs.state_dict().items() if name in own}
+        ours.load_state_dict({**own, **shared})
+        assert all(name.endswith(".gate") for name in own.keys() ^ theirs.state_dict().keys()), "blocks do not fit"
     return net
 
 
