@@ -10,6 +10,7 @@ from stages_driven import after_task, batch_of, begun, drive, same, snapshot
 from tiny_runs import StopIn, Watch, real_training, tiny_experiment, without_times
 from torch import nn
 
+from daydream.cli.main import main
 from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment.experiment import Experiment
@@ -215,6 +216,14 @@ def test_parameters_are_counted_task_by_task(unbroken: RunFolder) -> None:
     assert [row["head_parameters"] for row in result["tasks"]] == [2 * 64, 4 * 128, 6 * 192]
     assert (result["parameters"], result["mean_parameters"]) == (3 * BODY, 2 * BODY)
     assert tiny_experiment("der").parameters() == (result["parameters"], result["head_parameters"])
+
+
+def test_show_lists_them(unbroken: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["show", str(unbroken.path)])
+    assert stop.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "task by task 148,624, 297,248, 445,872, their mean 297,248" in said
 
 
 def test_a_checkpoint_writes_a_past_extractor_once(tmp_path: Path) -> None:
