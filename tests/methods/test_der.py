@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from own_images import TINY_LESSON, tiny_learner, write_classes, write_pile
 from stages_driven import after_task, batch_of, begun, drive, same, snapshot
 from tiny_runs import StopIn, Watch, real_training, tiny_experiment, without_times
 from torch import nn
@@ -13,6 +14,7 @@ from torch import nn
 from daydream.cli.main import main
 from daydream.engine import Interrupted
 from daydream.errors import UserError
+from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
 from daydream.methods.der import old_as_one, rising, warm_up
 from daydream.methods.method import network
@@ -279,6 +281,14 @@ def test_parts_that_do_not_fit_say_why(part: dict[str, object]) -> None:
     with pytest.raises(UserError, match="does not fit method 'der': ") as error:
         tiny_experiment("der", parts=part)
     assert "\n" not in str(error.value)
+
+
+def test_imagination_does_not_fit_and_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="imagination does not fit method 'der': a counterpart has features under the"):
+        make_config({"method": "der"}, {}, {}, {"imagine": True})
+    learner = tiny_learner(method="der")
+    with pytest.raises(UserError, match="--method der has no use for unlabelled images: a counterpart has features"):
+        learner.learn(write_classes(tmp_path / "a", range(2), 6), write_pile(tmp_path / "pile", 4), **TINY_LESSON)
 
 
 def test_blank_squares_fit(known: State) -> None:

@@ -131,7 +131,12 @@ class Learner:
             model, choices, preprocessing = self.model.settings, [], self.model.preprocessing
         kind = method_class(model.method)
         if unlabeled is not None and not kind.replays:
-            raise UserError(f"--method {model.method} replays nothing, so it has no use for unlabelled images")
+            why = kind.refuses.get("imagine")
+            raise UserError(
+                f"--method {model.method} has no use for unlabelled images: {why}"
+                if why
+                else f"--method {model.method} replays nothing, so it has no use for unlabelled images"
+            )
         canvas, known = preprocessing.canvas, self.model.names if self.model else ()
         given = read_labelled(folder, known, canvas)
         if len(given.class_names) < 2:
