@@ -272,3 +272,78 @@ def test_two_hundred_fuzzed_files(made: Path, tmp_path: Path, watched: list[str]
     assert all(str(path) in text and "\n" not in text for text in said)
     assert len(said) > 150, "most of these files are damaged"
     assert [file.name for file in tmp_path.rglob("*")] == ["inner", "model.daydream"]
+
+
+# --- a network that grows --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    learner = tiny_learner(method="der")
+    for lesson in range(3):
+        labels = range(2 * lesson, 2 * lesson + 2)
+        learner.learn(write_classes(folder / str(lesson), labels, 6), **TINY_LESSON)
+    learner.save(folder / "model.daydream")
+    return folder / "model.daydream"
+
+
+def test_it_grows_by_a_lesson_and_comes_back(grown: Path, tmp_path: Path) -> None:
+    learner = Learner.load(grown, device="cpu")
+    assert set(learner.taught.state.nets) == {"net", "past.0", "past.1"}
+    assert not learner.taught.state.tensors
+    again = tmp_path / "again.daydream"
+    learner.save(again)
+    assert again.read_bytes() == grown.read_bytes()
+    assert learner.judged(drawn().test).shape[1] == 6
+    learner.export_onnx(tmp_path / "net.onnx")
+
+
+def test_classes_given_again_train_the_newest_alone(grown: Path, tmp_path: Path) -> None:
+    learner = Learner.load(grown, device="cpu")
+    before = {k: v.clone() for k, v in learner.taught.state.nets["past.0"].state_dict().items()}
+    newest = learner.taught.state.nets["net"].state_dict()["lower.stem.0.weight"].clone()
+    learner.learn(write_classes(tmp_path / "again", range(2), 6, first=20), **TINY_LESSON)
+    nets = learner.taught.state.nets
+    assert set(nets) == {"net", "past.0", "past.1"}
+    assert all(torch.equal(v, before[k]) for k, v in nets["past.0"].state_dict().items())
+    assert not torch.equal(nets["net"].state_dict()["lower.stem.0.weight"], newest)
+
+
+def without_a_past_one(about: dict[str, Any]) -> None:
+    del about["networks"]["past.1"]
+
+
+def misnamed(about: dict[str, Any]) -> None:
+    about["networks"]["past.7"] = about["networks"].pop("past.1")
+
+
+def of_another_kind(about: dict[str, Any]) -> None:
+    about["networks"]["past.0"]["kind"] = "Joined"
+
+
+def wider(about: dict[str, Any]) -> None:
+    about["networks"]["net"]["config"]["inputs"] = 10**9
+
+
+@pytest.mark.parametrize("change", [without_a_past_one, misnamed, of_another_kind, wider])
+def test_networks_that_do_not_fit_are_one_line(grown: Path, tmp_path: Path, change: Any) -> None:
+    path = tmp_path / "model.daydream"
+    path.write_bytes(changed(grown, change))
+    with pytest.raises(UserError, match="damaged") as error:
+        model_file.read(path, CPU)
+    assert "\n" not in str(error.value)
+
+
+def test_fuzzed_files_of_a_network_that_grew(grown: Path, tmp_path: Path, watched: list[str]) -> None:
+    raw, path = grown.read_bytes(), tmp_path / "model.daydream"
+    assert complaint(grown) is None
+    complaints = []
+    for seed in range(60):
+        path.write_bytes(KINDS[seed % len(KINDS)](raw, random.Random(1000 + seed)))
+        watched.clear()
+        complaints.append(complaint(path))
+        assert watched == [], seed
+    said = [text for text in complaints if text is not None]
+    assert all(str(path) in text and "\n" not in text for text in said)
+    assert len(said) > 40

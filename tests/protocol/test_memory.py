@@ -305,3 +305,25 @@ def test_images_join_their_classes_and_exemplars_are_chosen_again() -> None:
     assert chosen.images[:, 0, 0, 0].tolist() == [*old[:2], *expected, *old[4:]]
     assert chosen.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert chosen.ranks.tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_balanced_with_has_as_many_of_each_class_as_the_rarest() -> None:
+    """Exemplars of three classes and images of two more, each image of one colour."""
+    old, new = torch.tensor([0] * 4 + [1] * 6 + [2] * 4), torch.tensor([4, 3] * 9)
+    pixels = torch.arange(40, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 2, 2).contiguous()
+    memory = Memory(Budget("per_class", 6), pixels[:14], old, torch.arange(14))
+    names = tuple("abcde")
+    more = ImageSet(Resident(pixels[14:32]), new, names)
+
+    def drawn(seed: int) -> tuple[list[int], list[int]]:
+        images = memory.balanced_with(more, torch.Generator().manual_seed(seed), names)
+        return images.pixels.fetch(torch.arange(len(images)))[:, 0, 0, 0].tolist(), images.labels.tolist()
+
+    colours, labels = drawn(1)
+    assert sorted(labels) == sorted([0, 1, 2, 3, 4] * 4)
+    assert len(set(colours)) == 20, "no image twice"
+    assert labels == [int(torch.cat([old, new])[colour]) for colour in colours]
+    assert drawn(1) == (colours, labels)
+    assert drawn(2)[0] != colours, "which ones is a matter of the seed"
+    rare = memory.balanced_with(more.select(torch.tensor([0, 1, 3])), torch.Generator(), names)
+    assert torch.bincount(rare.labels).tolist() == [1] * 5

@@ -56,6 +56,17 @@ def test_the_familiar_curve(runs: list[Run]) -> None:
     assert nme["layout"]["yaxis"]["range"] == cnn["layout"]["yaxis"]["range"]
 
 
+def test_accuracy_against_parameters_where_a_network_grows(runs: list[Run], tmp_path: Path) -> None:
+    title = "CNN accuracy and parameters"
+    still = read_runs([write_run(tmp_path / "still", MATRIX, parameters=(5, 5, 5))])
+    assert all(title not in [figure["title"] for figure in comparison(some)] for some in (runs, still))
+    grown = read_runs([write_run(tmp_path / "grown", MATRIX, parameters=(500_000, 1_000_000, 1_500_000))])
+    [found] = [figure for figure in comparison([*grown, *runs]) if figure["title"] == title]
+    [trace] = found["data"]
+    assert trace["x"] == [0.5, 1.0, 1.5]
+    assert trace["y"] == pytest.approx([80, 75, (66 + 70 + 85) / 3], abs=1e-4)
+
+
 def test_matrix(runs: list[Run]) -> None:
     [trace] = matrix(runs[0], "nme")["data"]
     assert trace["z"] == [[80.0, None, None], [60.0, 90.0, None], [66.0, 70.0, 85.0]]

@@ -86,6 +86,13 @@ def test_an_unfinished_run_is_shown_as_such(tmp_path: Path) -> None:
     assert "unfinished: 0 tasks done" in text
 
 
+def test_a_network_that_grows_shows_the_mean_of_its_parameters_too(tmp_path: Path) -> None:
+    runs = read_runs([write_run(tmp_path / "a", parameters=(100, 1_000_000, 2_000_000)), write_run(tmp_path / "b")])
+    page = render(runs, {})
+    assert "2,000,000, mean 1,000,033" in page
+    assert page.count(", mean 1") == 1
+
+
 def test_thirty_runs_of_full_size_stay_under_ten_megabytes(tmp_path: Path) -> None:
     """11 tasks, two stages of 160 epochs each, 100 classes, confusions without a pattern to compress."""
     counts = [[(7 * i + 13 * j) % 5 for j in range(100)] for i in range(100)]

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from daydream.stages.losses import (
+    balanced_distillation,
+    class_weights,
     cosine_distillation,
     cross_entropy,
     gram,
@@ -20,6 +22,7 @@ from daydream.stages.losses import (
     semantic_contrast,
     semantic_decoupling,
     soft_cross_entropy,
+    weight_share,
 )
 
 
@@ -150,6 +153,42 @@ def test_soft_cross_entropy(dtype: torch.dtype) -> None:
     loss = soft_cross_entropy(scores, old_scores, temperature=2.0)
     assert loss.dtype == torch.float32
     assert float(loss) == pytest.approx(total / 6, rel=1e-5)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.94, 0.97])
+def test_class_weights(beta: float) -> None:
+    counts = [20, 3, 500, 20]
+    raw = [(1 - beta) / (1 - beta**n) for n in counts]
+    weights = class_weights(torch.tensor(counts), beta)
+    assert weights.tolist() == pytest.approx([w * len(raw) / sum(raw) for w in raw], rel=1e-6)
+    assert weights.dtype == torch.float32
+    assert bool((weights == 1).all()) == (beta == 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_balanced_distillation(dtype: torch.dtype) -> None:
+    scores, taught = (4 * torch.randn(6, 5)).to(dtype), (4 * torch.randn(6, 5)).to(dtype)
+    weights = torch.rand(5) + 0.2
+    total = 0.0
+    for new, old in zip(scores.double().tolist(), taught.double().tolist(), strict=True):
+        q = [
+            w * math.exp(s / 2) / sum(math.exp(o / 2) for o in old) for s, w in zip(old, weights.tolist(), strict=True)
+        ]
+        p = [math.exp(s / 2) / sum(math.exp(n / 2) for n in new) for s in new]
+        total -= sum(a / sum(q) * math.log(b) for a, b in zip(q, p, strict=True))
+    assert float(balanced_distillation(scores, taught, weights, 2.0)) == pytest.approx(total / 6, rel=1e-4)
+
+
+def test_weight_share() -> None:
+    layers = [(9, torch.ones(3), torch.rand(5)), (1, torch.rand(5), torch.rand(4)), (49, torch.rand(4), torch.ones(2))]
+    kept = whole = 0.0
+    for kernel, m_in, m_out in layers:
+        for i in m_in.double().tolist():
+            for j in m_out.double().tolist():
+                kept += kernel * i * j
+                whole += kernel
+    assert float(weight_share(layers)) == pytest.approx(kept / whole, rel=1e-5)
+    assert float(weight_share([(k, torch.ones_like(i), torch.ones_like(o)) for k, i, o in layers])) == 1
 
 
 # --- the generators' losses ------------------------------------------------------------------------------------------

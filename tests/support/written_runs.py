@@ -36,6 +36,7 @@ def write_run(
     confusion: Sequence[Sequence[int]] | None = None,
     fingerprint: str = "a6ffa8c8f9cf8a68",
     stages: Sequence[str] = ("train",),
+    parameters: Sequence[int] = (),
     **sections: Any,
 ) -> Path:
     """Write a run whose accuracies after task t are `matrix[t]`, each task of ten classes and ten seconds."""
@@ -63,7 +64,8 @@ def write_run(
         found = accuracies(per_task)
         kinds = {"cnn": found, "nme": found if nme else None}
         size = {"classes": 10 * (task + 1), "exemplars": 20 if nme else 0}
-        rows.append({"kind": "task", "task": task, **size, **kinds, "seconds": 10.0 * (task + 1)})
+        counted = {"parameters": parameters[task]} if parameters else {}
+        rows.append({"kind": "task", "task": task, **size, **kinds, "seconds": 10.0 * (task + 1), **counted})
     if confusion is not None:
         names = [f"class {i}" for i in range(len(confusion))]
         counts = [list(row) for row in confusion]
@@ -71,7 +73,8 @@ def write_run(
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if finished:
-        (folder / "result.json").write_text(json.dumps(result_of(matrix, nme)))
+        counted = {"parameters": parameters[-1], "mean_parameters": sum(parameters) // 3} if parameters else {}
+        (folder / "result.json").write_text(json.dumps({**result_of(matrix, nme), **counted}))
     return folder
 
 

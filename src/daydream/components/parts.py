@@ -69,12 +69,16 @@ class Parts(Component):
         self.blending = Blending(settings.blend)
 
     def stages(self, task: Task, stages: Sequence[Stage]) -> list[Stage]:
-        """Return a method's stages of a task with the parts in the last one that trains the network."""
+        """Return a method's stages of a task with the parts in the last one that trains the network.
+
+        Blank squares are in those before it too, where a method trains one network to teach another.
+        """
         training = [place for place, stage in enumerate(stages) if "net" in stage.train_mode]
         if not training:
             return list(stages)
-        place = training[-1]
-        return [*stages[:place], *self.carried(task, stages[place]), *stages[place + 1 :]]
+        place, share = training[-1], self.settings.erase
+        before = [erased(stage, share) if share and "net" in stage.train_mode else stage for stage in stages[:place]]
+        return [*before, *self.carried(task, stages[place]), *stages[place + 1 :]]
 
     def rotates(self, task: Task) -> bool:
         """Say whether the head has turned classes while the task trains."""

@@ -54,6 +54,8 @@ class CarriedSettings:
         `sections` are the settings' classes, where their defaults are not the method's own.
         """
         if not kind.replays and (given.get("imagination") or given.get("pile")):
+            if why := kind.refuses.get("imagine"):
+                raise UserError(f"imagination does not fit method '{name}': {why}")
             raise UserError(f"method '{name}' replays no exemplars, so there is nothing to imagine")
         if not kind.carries and given.get("parts"):
             raise UserError(
@@ -94,11 +96,12 @@ class CarriedSettings:
     def check(self) -> None:
         """Raise the user's mistake if a component does not fit the method."""
         for name, value in (self.parts.wanted if self.parts else {}).items():
-            if name not in self.kind.carries:
-                fitting = ", ".join(map(flag, sorted(self.kind.carries - {"pile_distill"})))
-                raise UserError(
-                    f"{flag(name)} {value} does not fit method '{self.name}', which takes of these parts {fitting}"
-                )
+            if name in self.kind.carries:
+                continue
+            fitting = ", ".join(map(flag, sorted(self.kind.carries - {"pile_distill"})))
+            why = self.kind.refuses.get(name)
+            where = f": {why}" if why else f", which takes of these parts {fitting}"
+            raise UserError(f"{flag(name)} {value} does not fit method '{self.name}'{where}")
         if self.pile_distill and "pile_distill" not in self.kind.carries:
             raise UserError(f"--pile-distill {self.pile_distill:g} does not fit method '{self.name}'")
 

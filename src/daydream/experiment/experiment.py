@@ -21,7 +21,6 @@ from daydream.export.classifier import Classifier, of_state
 from daydream.methods import load_method, source_digest
 from daydream.methods.method import Method, Setup
 from daydream.nets.network import check_backbone, check_image_size
-from daydream.nets.resnet import parameter_count
 from daydream.protocol.memory import Budget, Memory
 from daydream.protocol.stream import Stream, Task, class_order, make_stream
 from daydream.settings import plain_json
@@ -149,8 +148,7 @@ class Experiment:
 
     def parameters(self) -> tuple[int, int]:
         """Return the parameters at inference once every class is known: of the backbone, and of the head."""
-        net = self.method.new_network(self.stream.task(len(self.stream) - 1))
-        return parameter_count(net) - parameter_count(net.head), parameter_count(net.head)
+        return self.method.expected_parameters(self.stream.task(len(self.stream) - 1))
 
     def fresh_state(self) -> State:
         return State(Memory.empty(self.budget), self.hardware.device)

@@ -192,6 +192,7 @@ class Session:
             nearest = evaluate.nearest_mean_scores(features, means)
             row["nme"] = asdict(evaluate.accuracy(nearest, test.labels, sizes))
             confusion["nme"] = evaluate.confusion(nearest, test.labels)
+        row["parameters"], row["head_parameters"] = self.method.parameters(state)
         return {**row, "seconds": round(self.seconds(), 2)}, confusion
 
     def result(self) -> dict[str, Any]:
@@ -207,6 +208,9 @@ class Session:
             summary[f"forgetting_{kind}"] = None if drop is None else round(drop, 4)
         summary["forgetting"] = summary[f"forgetting_{self.method.reports}"]
         summary["parameters"], summary["head_parameters"] = self.method.parameters(self.state)
+        # The field's tables give a network that grows by its mean over tasks.
+        counts = [row.get("parameters", summary["parameters"]) for row in rows]
+        summary["mean_parameters"] = round(evaluate.average(counts)) if counts else None
         summary["seconds"] = round(self.seconds(), 2)
         summary["evaluated_on"] = "validation" if config.run.validation else "test"
         return {**summary, "tasks": rows, "config": self.run.config}

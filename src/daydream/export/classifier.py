@@ -5,6 +5,7 @@ mean and deviation). No generator, no exemplar, no optimiser goes into it.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,25 @@ from torch import Tensor
 from daydream.data.augment import Prepare
 from daydream.errors import UserError
 from daydream.export.onnx import export_onnx, export_state_dict
-from daydream.methods.method import Method, network
+from daydream.methods.method import Method
+from daydream.nets.extractor import Extractor, Joined, whole
 from daydream.nets.network import Network
 from daydream.stages.stage import State
 
 FORMAT = "daydream-network-2"
+KINDS: dict[str, Callable[..., Network | Joined]] = {
+    "Network": Network,
+    "Extractor": Extractor,
+    "Joined": Joined.of_configs,
+}
+"""Builders of the networks a file may hold, by class name."""
 
 
 @dataclass(frozen=True)
 class Classifier:
     """A network with all that is needed to use it elsewhere."""
 
-    network: Network
+    network: Network | Joined
     prepare: Prepare
     class_names: tuple[str, ...]
     temperature: float = 1.0
@@ -44,6 +52,7 @@ class Classifier:
     def write_safetensors(self, path: Path) -> None:
         """Write weights and what surrounds them, for `load_exported` or any reader of safetensors."""
         about = {
+            "kind": type(self.network).__name__,
             "network": self.network.config(),
             "class_names": self.class_names,
             "size": self.prepare.size,
@@ -67,7 +76,7 @@ def of_state(
     if type(method).predict is not Method.predict:
         name = type(method).__name__
         raise UserError(f"method {name} predicts in its own way, not by network and head alone: it cannot be exported")
-    net = network(state)
+    net = whole(state.nets)
     return Classifier(net, method.setup.prepare, names[: net.head.num_classes], temperature, canvas)
 
 
@@ -83,7 +92,10 @@ def load_exported(path: Path) -> Classifier:
         raise UserError(f"{path} is no network written by `daydream export`")
     about = json.loads(metadata["about"])
     config: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["network"].items()}
-    net = Network(**config)
+    kind = about.get("kind", "Network")
+    if kind not in KINDS:
+        raise UserError(f"{path} holds a network of kind '{kind}'; this daydream knows {', '.join(KINDS)}")
+    net = KINDS[kind](**config)
     net.load_state_dict(weights)
     prepare = Prepare(tuple(about["mean"]), tuple(about["std"]), about["size"])
     names = tuple(about["class_names"])

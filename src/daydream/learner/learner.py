@@ -145,7 +145,8 @@ class Learner:
             model, choices, preprocessing = self.model.settings, [], self.model.preprocessing
         kind = method_class(model.method)
         if unlabeled is not None and not kind.replays:
-            raise UserError(f"--method {model.method} replays nothing, so it has no use for unlabelled images")
+            why = kind.refuses.get("imagine", "it replays nothing")
+            raise UserError(f"--method {model.method} has no use for unlabelled images: {why}")
         intake = self._take_in(folder, test, preprocessing.canvas, settings)
         kept = kept_pile(self.model) if self.model is not None else None
         pile = read_pile(Path(unlabeled), preprocessing.canvas) if unlabeled is not None else kept

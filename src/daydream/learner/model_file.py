@@ -38,6 +38,7 @@ from daydream.learner.model import ClassRecord, LessonRecord, Model, Preprocessi
 from daydream.learner.settings import ModelSettings
 from daydream.methods import METHODS, load_method
 from daydream.methods.method import network
+from daydream.nets.extractor import whole
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.timm_backbone import PREFIX, architecture
 from daydream.settings import from_dict, require
@@ -245,6 +246,7 @@ def _state(
     state = unpack({"nets": nets, "budget": budget}, components, builders, device)
     net, bank = network(state), state.nets.get("generators")
     require(net.head.num_classes == num_classes, "its head does not fit its classes")
+    whole(state.nets)  # raises where the head does not fit what stands beside the network
     require(
         net.kinds[0] == architecture(settings.backbone or "") and net.kinds[2] == settings.cut, "its network is another"
     )

@@ -50,6 +50,15 @@ METHODS: dict[str, tuple[str, str]] = {
     "bic": ("daydream.methods.bic:BiC", "distillation, then two numbers that correct the bias towards new classes"),
     "ucir": ("daydream.methods.ucir:UCIR", "cosine head, features held to the old ones, a margin for old classes"),
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
+    "der": ("daydream.methods.der:DER", "a new extractor for every task beside the frozen old ones: the network grows"),
+    "der-pruned": (
+        "daydream.methods.der:PrunedDER",
+        "der whose extractors lose the channels that matter least",
+    ),
+    "foster": (
+        "daydream.methods.foster:FOSTER",
+        "a second extractor learns what the old network lacks, then both are taught to one",
+    ),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }
 

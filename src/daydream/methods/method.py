@@ -13,6 +13,7 @@ from torch import Tensor
 from daydream import rng
 from daydream.data.augment import Augment, Prepare
 from daydream.data.images import ImageSet
+from daydream.nets.extractor import whole
 from daydream.nets.heads import imprint
 from daydream.nets.network import Network, mean_weight_norm
 from daydream.nets.resnet import parameter_count
@@ -118,6 +119,8 @@ class Method(ABC, Generic[S]):
     """The parts (`components/parts.py`) that fit it. They need a `Network` called `net`, with new images in a stream
     `new`; blending also needs an increment to go on with the network of the task before, distillation on
     the pile that the method `replays` and keeps that network as `old`."""
+    refuses: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Why parts it does not carry do not fit it, in a line, by their names; `imagine` among them."""
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Defaults it gives to settings of imagination and of parts, by name."""
 
@@ -142,13 +145,18 @@ class Method(ABC, Generic[S]):
 
     def predict(self, state: State, images: Tensor) -> Prediction:
         """Judge prepared images [B, 3, h, w]."""
-        net = network(state)
+        net = whole(state.nets)
         z = net.features(images)
         return Prediction(z, net.head(z))
 
     def parameters(self, state: State) -> tuple[int, int]:
         """Count what prediction needs: (backbone, head). The field's tables count the backbone alone."""
-        net = network(state)
+        net = whole(state.nets)
+        return parameter_count(net) - parameter_count(net.head), parameter_count(net.head)
+
+    def expected_parameters(self, task: Task) -> tuple[int, int]:
+        """Return what `parameters` will count after a task, before anything is trained."""
+        net = self.new_network(task)
         return parameter_count(net) - parameter_count(net.head), parameter_count(net.head)
 
     def classification(self, state: State, z: Tensor, labels: Tensor) -> Tensor:
@@ -185,7 +193,7 @@ class Method(ABC, Generic[S]):
             return {"new": Batches(images=images, size=settings.batch_size, augment=self.setup.augment)}
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
-            z = network(state).features(batch["new"].images)
+            z = whole(state.nets).features(batch["new"].images)
             return {"ce": self.classification(state, z, batch["new"].labels)}
 
         recipe = {

@@ -101,6 +101,13 @@ class LinearHead(Head):
         return F.linear(z, self.weight().squeeze(1), torch.cat(list(self.biases)))
 
 
+class PlainHead(Head):
+    """scores = W z: a linear head without bias."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return F.linear(z, self.weight().squeeze(1))
+
+
 class CosineHead(Head):
     """scores = sigma cos(z, w), with one learnable scale sigma, 1 at the start (UCIR, section 3.2)."""
 
@@ -151,6 +158,7 @@ class ScaledProxyHead(ProxyHead):
 
 HEADS: dict[str, type[Head]] = {
     "linear": LinearHead,
+    "plain": PlainHead,
     "cosine": CosineHead,
     "proxy": ProxyHead,
     "scaled-proxy": ScaledProxyHead,

@@ -144,6 +144,7 @@ class Network(nn.Module):
             self.head.grow(size)
         self.kinds = (architecture(backbone), head, cut)
         self.map_channels = parts.channels[STAGES.index(cut)]
+        self.width = parts.channels[-1]
         self.company: Company | None = None
         to_channels_last(self)
 
@@ -201,7 +202,7 @@ class Network(nn.Module):
 
     def frozen_copy(self) -> "Network":
         """Return an equal network in evaluation mode whose weights do not train."""
-        twin = Network(**self.config())
+        twin = type(self)(**self.config())
         twin.load_state_dict(self.state_dict())
         return twin.to(next(self.parameters()).device).eval().requires_grad_(False)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from daydream.data.images import ImageSet, Resident
 from daydream.errors import UserError
+from daydream.protocol.stream import places_in_class
 
 BudgetRule = Literal["total", "per_class"]
 HERDING_LIMIT = 1000  # iterations, as in iCaRL's code
@@ -117,6 +118,16 @@ class Memory:
         ranks = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
         both = torch.cat([self.images.to(images.device), images])
         return replace(self, images=both[order.to(both.device)], labels=labels[order], ranks=ranks)
+
+    def balanced_with(self, new: ImageSet, draws: torch.Generator, class_names: tuple[str, ...]) -> ImageSet:
+        """Return exemplars and images of further classes, drawn at random, as many of each class as the rarest has."""
+        labels = (self.labels, new.labels)
+        fewest = min(int(part.unique(return_counts=True)[1].min()) for part in labels)
+        orders = [torch.randperm(len(part), generator=draws) for part in labels]
+        places = [order[places_in_class(part[order]) < fewest] for part, order in zip(labels, orders, strict=True)]
+        images = new.pixels.fetch(places[1])
+        both = torch.cat([self.images[places[0].to(self.images.device)].to(images.device), images])
+        return ImageSet(Resident(both), torch.cat([self.labels[places[0]], new.labels[places[1]]]), class_names)
 
     def rechosen(self, images: ImageSet, features: Tensor, num_seen: int) -> Self:
         """Herd the exemplars of the classes of `images` again, out of those images, by their `features` [N, D]."""

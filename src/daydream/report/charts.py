@@ -29,7 +29,8 @@ def comparison(runs: Sequence[Run]) -> list[Figure]:
     """Return the charts of a section, in pairs: NME and CNN side by side on equal axes."""
     pairs = (accuracy, forgetting, balance)
     figures = [figure for chart in pairs for figure in with_equal_axes([chart(runs, kind) for kind in KINDS])]
-    return [*figures, seconds_per_task(runs), images_per_second(runs)]
+    grown = [parameters(runs)] if any(run.grows for run in runs) else []
+    return [*figures, *grown, seconds_per_task(runs), images_per_second(runs)]
 
 
 def accuracy(runs: Sequence[Run], kind: str) -> Figure:
@@ -69,6 +70,19 @@ def balance(runs: Sequence[Run], kind: str) -> Figure:
             traces += [new, {**old, "line": faint, "marker": {**old["marker"], "symbol": "circle-open"}}]
     about = "filled: classes of the newest task; open, dotted: all older classes"
     return figure(f"New and old classes, {kind.upper()}", about, traces, y=PER_CENT)
+
+
+def parameters(runs: Sequence[Run]) -> Figure:
+    """What a network that grows costs: accuracy after each task against the parameters it is predicted with."""
+    traces = []
+    for i, run in enumerate(runs):
+        rows = [row for row in run.measured("cnn") if "parameters" in row]
+        if rows:
+            told = line(i, run, rows, lambda row: row["cnn"]["top1"], "%{y:.2f} % by %{x:.3f} M")
+            traces.append({**told, "x": [round(row["parameters"] / 1e6, 6) for row in rows]})
+    layout = {"xaxis": {"title": {"text": "parameters, M"}, "rangemode": "tozero"}, "yaxis": PER_CENT}
+    about = "top-1 of the head on all classes seen, after each task; the head's own parameters left out"
+    return {"title": "CNN accuracy and parameters", "about": about, "data": traces, "layout": layout}
 
 
 def seconds_per_task(runs: Sequence[Run]) -> Figure:

@@ -77,6 +77,11 @@ class Run:
         """Return the tasks that have this kind of accuracy: a run without exemplars has no NME."""
         return [row for row in self.tasks if row[kind] is not None]
 
+    @property
+    def grows(self) -> bool:
+        """Say whether its network has other parameters after one task than after another."""
+        return len({row.get("parameters") for row in self.tasks}) > 1
+
     def matrix(self, kind: str) -> list[list[float]]:
         """Return the accuracy on the classes of task j after task t, t rows of t + 1 values."""
         return [row[kind]["per_task"] for row in self.measured(kind)]

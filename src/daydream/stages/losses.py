@@ -77,6 +77,33 @@ def soft_cross_entropy(scores: Tensor, old_scores: Tensor, temperature: float) -
     return F.cross_entropy(new.float() / temperature, (old_scores.float() / temperature).softmax(1))
 
 
+def class_weights(counts: Tensor, beta: float) -> Tensor:
+    """w_c = (1 - beta) / (1 - beta^n_c), scaled to a mean of 1: rare classes weigh more (effective numbers, CVPR 2019).
+
+    counts n [C] of images -> w [C].
+    """
+    weights = (1 - beta) / (1 - beta ** counts.double())
+    return (weights * len(counts) / weights.sum()).float()
+
+
+def balanced_distillation(scores: Tensor, taught: Tensor, weights: Tensor, temperature: float) -> Tensor:
+    """L = -mean_b sum_c q_c log softmax(scores / T)_c with q = w softmax(taught / T), scaled to a sum of 1.
+
+    FOSTER's balanced distillation. scores, taught [B, C]; weights w [C].
+    """
+    targets = weights * (taught.float() / temperature).softmax(1)
+    return F.cross_entropy(scores.float() / temperature, targets / targets.sum(1, keepdim=True))
+
+
+def weight_share(layers: Sequence[tuple[int, Tensor, Tensor]]) -> Tensor:
+    """L_S = sum_l K_l |m_in|_1 |m_out|_1 / sum_l K_l c_in c_out: the share of weights that masks leave (DER, 3.3).
+
+    layers: of each convolution the size of its kernel K and the masks of its channels, m_in [c_in] and m_out [c_out].
+    """
+    kept = torch.stack([kernel * m_in.sum() * m_out.sum() for kernel, m_in, m_out in layers]).sum()
+    return kept / sum(kernel * len(m_in) * len(m_out) for kernel, m_in, m_out in layers)
+
+
 # The generators' losses (the paper's section 3.3). Maps are h [B, C, H, W]: B samples, C channels, H x W pixels. Each
 # loss is a mean over samples. The `paper` form is the equations as printed; the `pooled` form is that of the paper's
 # released code, which compares normalised, pooled energies and the Gram matrix of normalised channels.
