@@ -5,6 +5,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from daydream import __version__
@@ -131,7 +132,7 @@ def make_config(
     extras: dict[str, Any] = {key: from_dict(own, given[key]) for key, own in component_settings(kind).items()}
     config = Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
     if kind.carries:
-        check_parts(settings.method, kind.carries, config.parts.wanted)
+        check_parts(settings.method, kind.carries, config.parts.wanted, kind.refuses)
         check_pile_distill(config, kind.replays)
     return config
 
@@ -154,9 +155,14 @@ def config_from_json(stored: Mapping[str, Any]) -> Config:
     return make_config(whole["run"], whole["data"], whole["method"], **components)
 
 
-def check_parts(method: str, carries: frozenset[str], wanted: Mapping[str, str]) -> None:
+def check_parts(
+    method: str, carries: frozenset[str], wanted: Mapping[str, str], refuses: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Raise the user's mistake if a part is wanted that does not fit a method."""
     for name, value in wanted.items():
+        why = refuses.get(f"{name} {value}") or refuses.get(name)
+        if why:
+            raise UserError(f"{flag(name)} {value} does not fit method '{method}': {why}")
         if name not in carries:
             fitting = ", ".join(map(flag, sorted(carries)))
             raise UserError(

@@ -13,6 +13,7 @@ from torch import Tensor
 from daydream import rng
 from daydream.data.augment import Augment, Prepare
 from daydream.data.images import ImageSet
+from daydream.errors import UserError
 from daydream.nets.heads import imprint
 from daydream.nets.network import Network, mean_weight_norm
 from daydream.nets.resnet import parameter_count
@@ -119,6 +120,8 @@ class Method(ABC, Generic[S]):
     """The parts (`components/parts.py`) that fit it. They need a `Network` called `net`, with new images in a stream
     `new`; blending and averaging also need an increment to go on with the network of the task before, distillation on
     the pile that the method `replays` and keeps that network as `old`."""
+    refuses: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Why a part, or a part with one value (`rotations all`), does not fit it, in words for the user."""
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Defaults it gives to settings of imagination and of parts, by name."""
 
@@ -146,6 +149,13 @@ class Method(ABC, Generic[S]):
         net = network(state)
         z = net.features(images)
         return Prediction(z, net.head(z))
+
+    def exported(self, state: State) -> Network:
+        """Return one plain network that predicts as this method does, to be used elsewhere, or say that none does."""
+        if type(self).predict is not Method.predict:
+            name = type(self).__name__
+            raise UserError(f"method {name} predicts in its own way, not by network and head alone: it cannot be exported")
+        return network(state)
 
     def parameters(self, state: State) -> tuple[int, int]:
         """Count what prediction needs: (backbone, head). The field's tables count the backbone alone."""
