@@ -49,6 +49,7 @@ METHODS: dict[str, tuple[str, str]] = {
     "icarl": ("daydream.methods.icarl:ICaRL", "sigmoid outputs, binary cross-entropy with the old network's answers"),
     "bic": ("daydream.methods.bic:BiC", "distillation, then two numbers that correct the bias towards new classes"),
     "ucir": ("daydream.methods.ucir:UCIR", "cosine head, features held to the old ones, a margin for old classes"),
+    "dde": ("daydream.methods.dde:DDE", "ucir; images classified beside their neighbours, momentum's bias removed"),
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }

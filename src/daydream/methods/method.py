@@ -154,7 +154,9 @@ class Method(ABC, Generic[S]):
         """Return one plain network that predicts as this method does, to be used elsewhere, or say that none does."""
         if type(self).predict is not Method.predict:
             name = type(self).__name__
-            raise UserError(f"method {name} predicts in its own way, not by network and head alone: it cannot be exported")
+            raise UserError(
+                f"method {name} predicts in its own way, not by network and head alone: it cannot be exported"
+            )
         return network(state)
 
     def parameters(self, state: State) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """The unified classifier: what UCIR ("Learning a Unified Classifier Incrementally via Rebalancing", CVPR 2019) trains.
 
-No method by itself: `ucir` is this and nothing else; `dde` and `mnemonics` build on it, as their papers do. Cosine scores
-with a learned scale (section 3.2), features held to those of the old network (3.3), and old classes kept a margin away
-from the new ones they are confused with (3.4). Weights of new classes are imprinted, those of old classes frozen.
+No method by itself: `ucir` is this and nothing else; `dde` and `mnemonics` build on it, as their papers do. Cosine
+scores with a learned scale (section 3.2), features held to those of the old network (3.3), and old classes kept a
+margin away from the new ones they are confused with (3.4). Weights of new classes are imprinted, of old ones frozen.
 """
 
 import math

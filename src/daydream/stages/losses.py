@@ -3,6 +3,7 @@
 Shapes: B samples, D feature dimensions, C classes.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +16,17 @@ from daydream.nets.cosine_ops import cosine
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     """L = -mean_b log softmax(scores_b)[labels_b], in float32. scores [B, C], labels [B]."""
     return F.cross_entropy(scores.float(), labels)
+
+
+def joint_cross_entropy(scores: Tensor, neighbours: Tensor, labels: Tensor) -> Tensor:
+    """L = -mean_b log( (softmax(s_b)[y_b] + mean_k softmax(s_bk)[y_b]) / 2 ) (DDE, section 4.2; released code).
+
+    scores s_b [B, C], scores s_bk of each one's neighbours [B, K, C], labels [B].
+    """
+    own = scores.float().log_softmax(1).gather(1, labels[:, None]).squeeze(1)
+    theirs = neighbours.float().log_softmax(2)[torch.arange(len(labels), device=labels.device), :, labels]
+    theirs = theirs.logsumexp(1) - math.log(neighbours.shape[1])
+    return (math.log(2) - torch.logaddexp(own, theirs)).mean()
 
 
 def cosine_distillation(new: Tensor, old: Tensor) -> Tensor:
