@@ -50,6 +50,8 @@ METHODS: dict[str, tuple[str, str]] = {
     "bic": ("daydream.methods.bic:BiC", "distillation, then two numbers that correct the bias towards new classes"),
     "ucir": ("daydream.methods.ucir:UCIR", "cosine head, features held to the old ones, a margin for old classes"),
     "dde": ("daydream.methods.dde:DDE", "ucir; images classified beside their neighbours, momentum's bias removed"),
+    "tpcil": ("daydream.methods.tpcil:TPCIL", "a graph of anchors, its similarities held by correlation: a reading"),
+    "mnemonics": ("daydream.methods.mnemonics:Mnemonics", "ucir; exemplars whose pixels learn, by a bilevel gradient"),
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }

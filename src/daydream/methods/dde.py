@@ -1,9 +1,9 @@
 """DDE: "Distilling Causal Effect of Data in Class-Incremental Learning" (CVPR 2021): UCIR, with two effects set right.
 
-Colliding effect (section 4.2): each image is classified together with its nearest new images by the old network's
-features, whose answers carry no gradient. Momentum effect (section 4.3): the direction h in which a phase moved all
-features is taken out of the scores. Numbers are those of the released code, whose form on UCIR this is; that on PODNet,
-which the paper's best row is of, was never released.
+Colliding effect: each image is classified together with its nearest new images by the old network's features, whose
+answers carry no gradient. Momentum effect: the direction h in which a phase moved all features is taken out of the
+scores. Numbers are those of the released code, whose form on UCIR this is; that on PODNet, which the paper's best row
+is of, was never released.
 
 With z^, w^ and h^ of length 1, the scores sigma cos(z, w) - alpha cos(z, h) sigma h^.w^ are those of class weights
 w^ - alpha (h^.w^) h^, not scaled again: the removal costs nothing, and an exported network has it in its weights.

@@ -19,7 +19,7 @@ from daydream.nets.network import Network, mean_weight_norm
 from daydream.nets.resnet import parameter_count
 from daydream.nets.side_streams import beside
 from daydream.protocol.inference import over_images
-from daydream.protocol.memory import Budget
+from daydream.protocol.memory import Budget, herd
 from daydream.protocol.stream import Stream, Task
 from daydream.settings import flag, require, setting
 from daydream.stages import schedules
@@ -298,13 +298,17 @@ class Method(ABC, Generic[S]):
         )
 
     def select(self, task: Task) -> Stage:
-        """Return the stage that shrinks the memory and herds the new classes' exemplars."""
+        """Return the stage that shrinks the memory and chooses the new classes' exemplars."""
 
         def begin(state: State) -> None:
             features = self.features(state, task.train)
-            state.memory = state.memory.updated(task.train, features, task.num_seen)
+            state.memory = state.memory.updated(task.train, features, task.num_seen, self.choose)
 
         return Stage(name="select", begin=begin)
+
+    def choose(self, features: Tensor, labels: Tensor, quota: int) -> tuple[Tensor, Tensor]:
+        """Choose a quota of exemplars of each class by their features: by herding, unless a method does otherwise."""
+        return herd(features, labels, quota)
 
 
 def all_but_old_classes(state: State) -> list[Group]:
