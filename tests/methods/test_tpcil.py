@@ -241,7 +241,7 @@ def test_it_carries_the_parts(tmp_path: Path) -> None:
 
 
 def test_its_term_falls_and_it_keeps_what_finetuning_loses(tmp_path: Path) -> None:
-    result = real_training("tpcil", tmp_path / "run", lr=0.1, base_epochs=16, epochs=16)
+    result = real_training("tpcil", tmp_path / "run", lr=0.1, base_epochs=16, epochs=16, anchors=16)
     assert result["last_cnn"] > 58
     assert result["tasks"][1]["cnn"]["old"] > 30
     rows = [row for row in RunFolder(tmp_path / "run").metrics() if row["kind"] == "epoch" and row["task"] == 1]

@@ -5,13 +5,15 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from daydream import __version__
 from daydream.components.carried import BEFORE, component_settings
 from daydream.errors import UserError
 from daydream.settings import as_arguments, changed, flag, from_dict, plain_json, require, setting
+
+if TYPE_CHECKING:
+    from daydream.methods.method import Method
 
 FORMAT = 1
 
@@ -132,7 +134,7 @@ def make_config(
     extras: dict[str, Any] = {key: from_dict(own, given[key]) for key, own in component_settings(kind).items()}
     config = Config(run=settings, data=data_settings, method=from_dict(kind.Settings, method), **extras)
     if kind.carries:
-        check_parts(settings.method, kind.carries, config.parts.wanted, kind.refuses)
+        check_parts(settings.method, kind, config.parts.wanted)
         check_pile_distill(config, kind.replays)
     return config
 
@@ -155,16 +157,13 @@ def config_from_json(stored: Mapping[str, Any]) -> Config:
     return make_config(whole["run"], whole["data"], whole["method"], **components)
 
 
-def check_parts(
-    method: str, carries: frozenset[str], wanted: Mapping[str, str], refuses: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """Raise the user's mistake if a part is wanted that does not fit a method."""
+def check_parts(method: str, kind: "type[Method[Any]]", wanted: Mapping[str, str]) -> None:
+    """Raise the user's mistake if a part is wanted that does not fit a method, or does not with its value."""
     for name, value in wanted.items():
-        why = refuses.get(f"{name} {value}") or refuses.get(name)
-        if why:
+        if why := kind.refuses.get(f"{name} {value}") or kind.refuses.get(name):
             raise UserError(f"{flag(name)} {value} does not fit method '{method}': {why}")
-        if name not in carries:
-            fitting = ", ".join(map(flag, sorted(carries)))
+        if name not in kind.carries:
+            fitting = ", ".join(map(flag, sorted(kind.carries)))
             raise UserError(
                 f"{flag(name)} {value} does not fit method '{method}', which takes of these parts {fitting}"
             )

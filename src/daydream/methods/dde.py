@@ -91,7 +91,7 @@ class DDE(Unified[DDESettings]):
                 ce = joint_cross_entropy(network(state).head(z), self.answers(state, batch, count), labels)
             else:
                 ce = self.classification(state, z, labels)
-            return {"ce": ce, **self.held(task, state, z, z_old, labels)}
+            return {"ce": ce, **self.holding(task, state, z, z_old, labels)}
 
         # h is of all samples of a step: several processes each do the whole of it.
         return replace(stage, begin=begin, streams=streams, losses=losses, split=False)

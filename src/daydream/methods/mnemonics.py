@@ -49,7 +49,7 @@ class MnemonicsSettings(UnifiedSettings):
     balanced_finetune: bool = setting(True, "fit all class weights to the memory after an increment (paper)")
     exemplar_epochs: int = setting(50, "epochs in which exemplars' pixels are moved; 0 leaves them as they are (paper)")
     exemplar_lr: float = setting(
-        0.01, "rate of Adam on normalised pixels, halved after each fifth of these epochs (paper's rate)"
+        0.01, "rate of Adam on normalised pixels, halved after each fifth of these epochs (paper)"
     )
     inner_steps: int = setting(20, "steps in which the head learns from the exemplars (early released code)")
     inner_lr: float = setting(0.1, "learning rate of those steps (ours; there learnt, one for each step)")
@@ -74,8 +74,8 @@ class Mnemonics(Unified[MnemonicsSettings]):
     def check(self, stream: Stream) -> None:
         if self.settings.exemplar_epochs and not isinstance(stream.train.pixels, Resident):
             raise UserError(
-                "--method mnemonics trains exemplars' pixels on images held in memory, and these are decoded ahead, batch "
-                "by batch: give fewer or smaller images, raise DAYDREAM_RESIDENT_GB, or take --exemplar-epochs 0"
+                "--method mnemonics trains exemplars' pixels on images held in memory, and these are decoded ahead: "
+                "give fewer or smaller images, raise DAYDREAM_RESIDENT_GB, or take --exemplar-epochs 0"
             )
 
     def moving(self, task: Task) -> Stage:

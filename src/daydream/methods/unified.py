@@ -74,9 +74,9 @@ class Unified(Method[U]):
     def terms(self, task: Task, state: State, images: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Return the losses of section 3.5 on new images and exemplars alike."""
         z, z_old = by_both(state, lambda net: net.features(images))
-        return {"ce": self.classification(state, z, labels), **self.held(task, state, z, z_old, labels)}
+        return {"ce": self.classification(state, z, labels), **self.holding(task, state, z, z_old, labels)}
 
-    def held(self, task: Task, state: State, z: Tensor, z_old: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def holding(self, task: Task, state: State, z: Tensor, z_old: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Return what holds on to old classes, of features [B, D] and those of the old network."""
         settings = self.settings
         cosines = cast(CosineHead, network(state).head).cosines(z)
