@@ -215,7 +215,7 @@ def test_the_class_weights_are_then_fitted_to_the_moved_exemplars(
     assert same(*ends) == {name for name in ends[0] if not name.startswith("head.weights")}
 
 
-@pytest.mark.parametrize("place", [(0, "mnemonics"), (1, "mnemonics"), (2, "train"), (2, "finetune")])
+@pytest.mark.parametrize("place", [(0, "mnemonics"), (1, "mnemonics"), (2, "finetune")])
 def test_it_resumes_in_each_stage(place: tuple[int, str], tmp_path: Path, unbroken: dict[str, object]) -> None:
     experiment = tiny_experiment("mnemonics")
     with pytest.raises(Interrupted):
@@ -244,7 +244,7 @@ def test_it_adds_no_parameter_and_reports_how_far_pixels_moved(tmp_path: Path, u
 
 
 def test_it_keeps_what_finetuning_loses(tmp_path: Path) -> None:
-    recipe = {"base_epochs": 20, "epochs": 20, "lr": 0.1, "exemplar_epochs": 4, "finetune_epochs": 10}
+    recipe = {"base_epochs": 20, "epochs": 20, "lr": 0.1, "exemplar_epochs": 2, "finetune_epochs": 5}
     result = real_training("mnemonics", tmp_path / "run", **recipe)
     assert result["last_cnn"] > 56
     assert result["tasks"][1]["cnn"]["old"] > 40

@@ -4,6 +4,7 @@ import copy
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -16,9 +17,13 @@ from torch import Tensor
 from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment.experiment import Experiment
+from daydream.methods import METHODS, tpcil
 from daydream.methods.method import network
 from daydream.methods.tpcil import TPCIL, anchors, marks_of
 from daydream.protocol.stream import Task
+from daydream.report.beside_paper import paper_cell
+from daydream.report.gather import Run
+from daydream.reproduce import results
 from daydream.stages.losses import topology
 from daydream.stages.stage import Stage, State
 from daydream.storage.run_folder import RunFolder
@@ -261,8 +266,18 @@ def test_a_part_that_does_not_fit_says_why() -> None:
         tiny_experiment("tpcil", parts={"blend": "held-out"})
 
 
-def test_it_says_that_it_is_a_reading() -> None:
-    from daydream.methods import METHODS, tpcil
-
+def test_it_says_that_it_is_a_reading_and_is_held_against_no_number() -> None:
     assert "no reproduction" in cast(str, tpcil.__doc__)
     assert "a reading" in METHODS["tpcil"][1]
+    split = {"data": "cifar100", "base": 50, "steps": 10, "memory": 2000, "budget": "total", "order": "icarl"}
+    whole = {**split, "backbone": "resnet32", "cut": "stage3", "validation": 0.0, "tasks": None}
+    found = {
+        method: paper_cell(cast(Run, SimpleNamespace(settings={**whole, "method": method}, components={})))
+        for method in ("tpcil", "mnemonics")
+    }
+    assert found["tpcil"] is None
+    assert found["mnemonics"] is not None
+    cells = [{"row": "TPCIL", "method": "tpcil", "paper": 63.58, "paper_budget": "unstated", "paper_mark": ""}]
+    assert "TPCIL: ours is a reading of a paper without code, no reproduction of its numbers" in results._of_the_paper(
+        {"cells": cells}
+    )

@@ -106,6 +106,8 @@ class Method(ABC, Generic[S]):
     """Whether it needs a memory (and so cannot run with --memory 0)."""
     reports: Literal["cnn", "nme"] = "nme"
     """The accuracy its paper reports."""
+    reading: ClassVar[bool] = False
+    """Whether it is a reading of a paper that leaves much open: no run of it is held against that paper's number."""
     head: str = "proxy"
     recipe: str = "cross-entropy"
     """Loss and schedule of its base task in words, to be changed with `classification` and `schedule`: runs share a

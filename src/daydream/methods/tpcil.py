@@ -53,6 +53,7 @@ class TPCIL(Method[TPCILSettings]):
 
     Settings = TPCILSettings
     reports = "cnn"
+    reading = True
     head = "cosine"
     recipe = "cross-entropy; rate x0.1 at 80 and 120 of 160"
     replays = True
