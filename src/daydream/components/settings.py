@@ -96,10 +96,10 @@ class CarriedSettings:
     def check(self) -> None:
         """Raise the user's mistake if a component does not fit the method."""
         for name, value in (self.parts.wanted if self.parts else {}).items():
-            if name in self.kind.carries:
+            why = self.kind.refuses.get(f"{name} {value}") or self.kind.refuses.get(name)
+            if name in self.kind.carries and not why:
                 continue
             fitting = ", ".join(map(flag, sorted(self.kind.carries - {"pile_distill"})))
-            why = self.kind.refuses.get(name)
             where = f": {why}" if why else f", which takes of these parts {fitting}"
             raise UserError(f"{flag(name)} {value} does not fit method '{self.name}'{where}")
         if self.pile_distill and "pile_distill" not in self.kind.carries:

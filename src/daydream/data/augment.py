@@ -32,9 +32,12 @@ class Prepare:
 
     def __call__(self, images: Tensor) -> Tensor:
         """[B, 3, H, W] uint8 -> [B, 3, h, w] float, channels last."""
+        return self.normalise(self.crop(images).float().contiguous(memory_format=torch.channels_last))
+
+    def crop(self, images: Tensor) -> Tensor:
+        """Return the centre [B, 3, h, w] of images [B, 3, H, W]."""
         top, left = (images.shape[2] - self.size) // 2, (images.shape[3] - self.size) // 2
-        crop = images[:, :, top : top + self.size, left : left + self.size]
-        return self.normalise(crop.float().contiguous(memory_format=torch.channels_last))
+        return images[:, :, top : top + self.size, left : left + self.size]
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Map float pixels in [0, 255] to zero mean and unit deviation per channel."""

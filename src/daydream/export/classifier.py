@@ -18,7 +18,7 @@ from daydream.data.augment import Prepare
 from daydream.errors import UserError
 from daydream.export.onnx import export_onnx, export_state_dict
 from daydream.methods.method import Method
-from daydream.nets.extractor import Extractor, Joined, whole
+from daydream.nets.extractor import Extractor, Joined
 from daydream.nets.network import Network
 from daydream.stages.stage import State
 
@@ -72,11 +72,8 @@ class Classifier:
 def of_state(
     method: Method[Any], state: State, names: tuple[str, ...], temperature: float = 1.0, canvas: int | None = None
 ) -> Classifier:
-    """Return the classifier in a state, if its method predicts by network and head alone."""
-    if type(method).predict is not Method.predict:
-        name = type(method).__name__
-        raise UserError(f"method {name} predicts in its own way, not by network and head alone: it cannot be exported")
-    net = whole(state.nets)
+    """Return the classifier in a state, if its method can be written as network and head alone."""
+    net = method.exported(state)
     return Classifier(net, method.setup.prepare, names[: net.head.num_classes], temperature, canvas)
 
 

@@ -188,7 +188,7 @@ class Lesson:
 
         def begin(state: State) -> None:
             features = self.method.features(state, candidates)
-            state.memory = state.memory.rechosen(candidates, features, len(self.names))
+            state.memory = state.memory.rechosen(candidates, features, len(self.names), self.method.choose)
 
         return Stage(name="choose again", begin=begin)
 

@@ -49,6 +49,9 @@ METHODS: dict[str, tuple[str, str]] = {
     "icarl": ("daydream.methods.icarl:ICaRL", "sigmoid outputs, binary cross-entropy with the old network's answers"),
     "bic": ("daydream.methods.bic:BiC", "distillation, then two numbers that correct the bias towards new classes"),
     "ucir": ("daydream.methods.ucir:UCIR", "cosine head, features held to the old ones, a margin for old classes"),
+    "dde": ("daydream.methods.dde:DDE", "ucir; images classified beside their neighbours, momentum's bias removed"),
+    "tpcil": ("daydream.methods.tpcil:TPCIL", "a graph of anchors, its similarities held by correlation: a reading"),
+    "mnemonics": ("daydream.methods.mnemonics:Mnemonics", "ucir; exemplars whose pixels learn, by a bilevel gradient"),
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
     "der": ("daydream.methods.der:DER", "a new extractor for every task beside the frozen old ones: the network grows"),
     "der-pruned": (

@@ -13,13 +13,14 @@ from torch import Tensor
 from daydream import rng
 from daydream.data.augment import Augment, Prepare
 from daydream.data.images import ImageSet
-from daydream.nets.extractor import whole
+from daydream.errors import UserError
+from daydream.nets.extractor import Joined, whole
 from daydream.nets.heads import imprint
 from daydream.nets.network import Network, mean_weight_norm
 from daydream.nets.resnet import parameter_count
 from daydream.nets.side_streams import beside
 from daydream.protocol.inference import over_images
-from daydream.protocol.memory import Budget
+from daydream.protocol.memory import Budget, herd
 from daydream.protocol.stream import Stream, Task
 from daydream.settings import flag, require, setting
 from daydream.stages import schedules
@@ -105,6 +106,8 @@ class Method(ABC, Generic[S]):
     """Whether it needs a memory (and so cannot run with --memory 0)."""
     reports: Literal["cnn", "nme"] = "nme"
     """The accuracy its paper reports."""
+    reading: ClassVar[bool] = False
+    """Whether it is a reading of a paper that leaves much open: no run of it is held against that paper's number."""
     head: str = "proxy"
     recipe: str = "cross-entropy"
     """Loss and schedule of its base task in words, to be changed with `classification` and `schedule`: runs share a
@@ -120,7 +123,7 @@ class Method(ABC, Generic[S]):
     `new`; blending also needs an increment to go on with the network of the task before, distillation on
     the pile that the method `replays` and keeps that network as `old`."""
     refuses: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Why parts it does not carry do not fit it, in a line, by their names; `imagine` among them."""
+    """Why a part, or a part with one value (`rotations all`), does not fit it, in a line; `imagine` among them."""
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Defaults it gives to settings of imagination and of parts, by name."""
 
@@ -148,6 +151,15 @@ class Method(ABC, Generic[S]):
         net = whole(state.nets)
         z = net.features(images)
         return Prediction(z, net.head(z))
+
+    def exported(self, state: State) -> Network | Joined:
+        """Return one plain network that predicts as this method does, to be used elsewhere, or say that none does."""
+        if type(self).predict is not Method.predict:
+            name = type(self).__name__
+            raise UserError(
+                f"method {name} predicts in its own way, not by network and head alone: it cannot be exported"
+            )
+        return whole(state.nets)
 
     def parameters(self, state: State) -> tuple[int, int]:
         """Count what prediction needs: (backbone, head). The field's tables count the backbone alone."""
@@ -293,13 +305,17 @@ class Method(ABC, Generic[S]):
         )
 
     def select(self, task: Task) -> Stage:
-        """Return the stage that shrinks the memory and herds the new classes' exemplars."""
+        """Return the stage that shrinks the memory and chooses the new classes' exemplars."""
 
         def begin(state: State) -> None:
             features = self.features(state, task.train)
-            state.memory = state.memory.updated(task.train, features, task.num_seen)
+            state.memory = state.memory.updated(task.train, features, task.num_seen, self.choose)
 
         return Stage(name="select", begin=begin)
+
+    def choose(self, features: Tensor, labels: Tensor, quota: int) -> tuple[Tensor, Tensor]:
+        """Choose a quota of exemplars of each class by their features: by herding, unless a method does otherwise."""
+        return herd(features, labels, quota)
 
 
 def all_but_old_classes(state: State) -> list[Group]:

@@ -126,6 +126,14 @@ class CosineHead(Head):
         return self.scale * self.cosines(z)
 
 
+class FoldedCosineHead(CosineHead):
+    """scores = sigma z^ . v, the class weights v as they are: for a cosine head whose weights have been changed."""
+
+    def cosines(self, z: Tensor) -> Tensor:
+        """Return z^ . v [B, C]."""
+        return unit(z) @ self.weight().squeeze(1).T
+
+
 class ProxyHead(Head):
     """Local similarity classifier (PODNet, section 3.2), with the scale of the paper's released configuration.
 
@@ -160,6 +168,7 @@ HEADS: dict[str, type[Head]] = {
     "linear": LinearHead,
     "plain": PlainHead,
     "cosine": CosineHead,
+    "folded-cosine": FoldedCosineHead,
     "proxy": ProxyHead,
     "scaled-proxy": ScaledProxyHead,
 }

@@ -3,6 +3,7 @@
 Shapes: C classes, N images, D feature dimensions, M exemplars.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -15,6 +16,8 @@ from daydream.errors import UserError
 from daydream.protocol.stream import places_in_class
 
 BudgetRule = Literal["total", "per_class"]
+Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+"""(features [N, D], labels [N], quota) -> index of the exemplars, sorted by class and rank, and their ranks: `herd`."""
 HERDING_LIMIT = 1000  # iterations, as in iCaRL's code
 FIRST_ASIDE, EVERY_ASIDE = 1, 10  # ranks that a method holds out: a tenth, and one of as few as two exemplars
 
@@ -96,10 +99,10 @@ class Memory:
             self, images=self.images[keep.to(self.images.device)], labels=self.labels[keep], ranks=self.ranks[keep]
         )
 
-    def updated(self, train: ImageSet, features: Tensor, num_seen: int) -> Self:
-        """Shrink the old classes to the new quota and herd the classes of `train` by their `features` [N, D]."""
+    def updated(self, train: ImageSet, features: Tensor, num_seen: int, choose: Choose | None = None) -> Self:
+        """Shrink the old classes to the new quota and choose of `train`, by its `features` [N, D], as herding does."""
         quota = self.budget.quota(num_seen)
-        chosen, ranks = herd(features, train.labels, quota)
+        chosen, ranks = (choose or herd)(features, train.labels, quota)
         kept, images = self.shrunk(quota), train.pixels.fetch(chosen)
         old = kept.images.to(images.device) if len(kept) else images[:0]
         return replace(
@@ -129,13 +132,13 @@ class Memory:
         both = torch.cat([self.images[places[0].to(self.images.device)].to(images.device), images])
         return ImageSet(Resident(both), torch.cat([self.labels[places[0]], new.labels[places[1]]]), class_names)
 
-    def rechosen(self, images: ImageSet, features: Tensor, num_seen: int) -> Self:
-        """Herd the exemplars of the classes of `images` again, out of those images, by their `features` [N, D]."""
+    def rechosen(self, images: ImageSet, features: Tensor, num_seen: int, choose: Choose | None = None) -> Self:
+        """Choose the exemplars of the classes of `images` again, out of those images, by their `features` [N, D]."""
         other = ~torch.isin(self.labels, images.labels)
         rest = replace(
             self, images=self.images[other.to(self.images.device)], labels=self.labels[other], ranks=self.ranks[other]
         )
-        whole = rest.updated(images, features, num_seen)
+        whole = rest.updated(images, features, num_seen, choose)
         order = whole.labels.sort(stable=True).indices
         pixels = whole.images[order.to(whole.images.device)]
         return replace(whole, images=pixels, labels=whole.labels[order], ranks=whole.ranks[order])

@@ -37,7 +37,7 @@ def paper_cell(run: Run) -> PaperCell | None:
         same = (cell.method, cell.data, cell.base, cell.steps)
         if same == tuple(settings[key] for key in ("method", "data", "base", "steps")) and cell.memory in (None, size):
             known = cell.accuracy is not None and cell.budget in (settings["budget"], "unstated", "none")
-            return cell if known and not any(unusual(run, cell)) else None
+            return cell if known and not load_method(cell.method).reading and not any(unusual(run, cell)) else None
     return None
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daydream.experiment.config import environment
+from daydream.methods import METHODS, load_method
 from daydream.reproduce import paper
 from daydream.reproduce.grids import OWN, REMARKS
 from daydream.reproduce.jobs import Job, Outcome
@@ -252,6 +253,8 @@ def _of_the_paper(found: Mapping[str, Any]) -> list[str]:
     for budget, words in RULES.items():
         rows = dict.fromkeys(_named(cell, printed) for cell in printed if cell["paper_budget"] == budget)
         lines += [words.format(rows=", ".join(rows))] if rows else []
+    read = dict.fromkeys(c["row"] for c in printed if c["method"] in METHODS and load_method(c["method"]).reading)
+    lines += [f"{row}: ours is a reading of a paper without code, no reproduction of its numbers" for row in read]
     marks = {cell["paper_mark"] for cell in printed}
     return lines + [f"{mark} {words}" for mark, words in MARKS.items() if mark in marks]
 

@@ -3,6 +3,7 @@
 Shapes: B samples, D feature dimensions, C classes.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -11,15 +12,45 @@ from torch import Tensor
 
 from daydream.nets.cosine_ops import cosine
 
+FLAT = 1e-10
+"""A variance of cosines that is rounding alone."""
+
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     """L = -mean_b log softmax(scores_b)[labels_b], in float32. scores [B, C], labels [B]."""
     return F.cross_entropy(scores.float(), labels)
 
 
+def joint_cross_entropy(scores: Tensor, neighbours: Tensor, labels: Tensor) -> Tensor:
+    """L = -mean_b log( (softmax(s_b)[y_b] + mean_k softmax(s_bk)[y_b]) / 2 ) (DDE, released code).
+
+    scores s_b [B, C], scores s_bk of each one's neighbours [B, K, C], labels [B].
+    """
+    own = scores.float().log_softmax(1).gather(1, labels[:, None]).squeeze(1)
+    theirs = neighbours.float().log_softmax(2)[torch.arange(len(labels), device=labels.device), :, labels]
+    theirs = theirs.logsumexp(1) - math.log(neighbours.shape[1])
+    return (math.log(2) - torch.logaddexp(own, theirs)).mean()
+
+
 def cosine_distillation(new: Tensor, old: Tensor) -> Tensor:
     """L_dist = mean_b (1 - cos(f(x_b), f_old(x_b))), the paper's section 3.4 averaged over samples. new, old [B, D]."""
     return (1 - cosine(new.float(), old.float())).mean()
+
+
+def topology(z: Tensor, vertices: Tensor) -> Tensor:
+    """L = -r({cos(z_i, z_j)}, {cos(v_i, v_j)}) over pairs i < j, r being Pearson's correlation (TPCIL, as we read it).
+
+    z, vertices [B, D]. Where either side's cosines do not deviate, or there is no pair, it is 0.
+    """
+    i, j = torch.triu_indices(len(z), len(z), 1, device=z.device)
+    if not len(i):
+        return z.float().sum() * 0
+    with torch.autocast(z.device.type, enabled=False):  # similarities of 8 bits would be mostly ties
+        a, b = (_deviations((unit @ unit.T)[i, j]) for unit in (F.normalize(x.float(), dim=1) for x in (z, vertices)))
+        variances = a.square().mean(), b.square().mean()
+        spread = (variances[0] > FLAT) & (variances[1] > FLAT)
+        scale = torch.where(spread, variances[0] * variances[1], 1.0).rsqrt()
+        return -(a * b).mean() * scale * spread
 
 
 def margin_ranking(cosines: Tensor, labels: Tensor, num_old: int, margin: float, negatives: int) -> Tensor:
@@ -32,6 +63,24 @@ def margin_ranking(cosines: Tensor, labels: Tensor, num_old: int, margin: float,
     hardest = s[:, num_old:].topk(min(negatives, s.shape[1] - num_old), dim=1).values
     short = (margin - s.gather(1, labels[:, None]) + hardest).clamp(min=0).mean(1)
     return (short * old).sum() / old.sum().clamp(min=1)
+
+
+def cosine_cross_entropy(z: Tensor, weight: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
+    """L = -mean_b log softmax(scale z^_b.w^)[y_b], with z [B, D] and weights [C, D] scaled to length 1."""
+    return F.cross_entropy(scale * F.normalize(z, dim=1) @ F.normalize(weight, dim=1).T, labels)
+
+
+def learnt_cosines(z: Tensor, labels: Tensor, weight: Tensor, scale: Tensor, steps: int, rate: float) -> Tensor:
+    """Return the weights [C, D] after steps w <- w - rate dL/dw, L = `cosine_cross_entropy` of z [B, D].
+
+    Every step stays differentiable in z: the inner level of Mnemonics.
+    """
+    weight = weight.detach().requires_grad_()
+    for _ in range(steps):
+        loss = cosine_cross_entropy(z, weight, scale, labels)
+        (slope,) = torch.autograd.grad(loss, weight, create_graph=True)
+        weight = weight - rate * slope
+    return weight
 
 
 def nca(scores: Tensor, labels: Tensor, margin: Tensor | float = 0.0) -> Tensor:
@@ -137,6 +186,10 @@ def pooled_contrast(mixed: Tensor, real: Tensor) -> Tensor:
 def pooled_decoupling(mixed: Tensor, style: Tensor) -> Tensor:
     """L_SDC of the released code: mean over rows i of |W^_u,i - W^_mix,i|_2, W^ the Gram of L2-normalised channels."""
     return _mean_length(gram(_unit_channels(style)) - gram(_unit_channels(mixed)))
+
+
+def _deviations(values: Tensor) -> Tensor:
+    return values - values.mean()
 
 
 def _unit_channels(maps: Tensor) -> Tensor:
