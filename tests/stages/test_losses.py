@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from daydream.stages.losses import (
+    Centring,
+    centred,
     cosine_distillation,
     cross_entropy,
     gram,
@@ -17,6 +20,7 @@ from daydream.stages.losses import (
     pod_spatial,
     pooled_contrast,
     pooled_decoupling,
+    regression,
     semantic_contrast,
     semantic_decoupling,
     soft_cross_entropy,
@@ -240,3 +244,49 @@ def test_equal_maps_cost_nothing_and_low_precision_is_summed_in_high(loss: Calla
     low = loss(maps(1).bfloat16(), maps(2).bfloat16())
     assert low.dtype == torch.float32
     assert float(low) == pytest.approx(float(loss(maps(1), maps(2))), rel=0.02)
+
+
+# --- DMC -------------------------------------------------------------------------------------------------------------
+
+
+def centred_by_loop(teachers: list[list[list[float]]], over: str) -> list[list[float]]:
+    """DMC's targets, each less the mean of whatever `over` says it is compared with."""
+    samples, everything = range(len(teachers[0])), []
+    for b in samples:
+        row = []
+        for scores in teachers:
+            for c, score in enumerate(scores[b]):
+                peers = {
+                    "sample-teacher": scores[b],
+                    "sample": [s for other in teachers for s in other[b]],
+                    "teacher": [s for other in samples for s in scores[other]],
+                    "class": [scores[other][c] for other in samples],
+                }[over]
+                row.append(score - sum(peers) / len(peers))
+        everything.append(row)
+    return everything
+
+
+@pytest.mark.parametrize("over", get_args(Centring))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_double_distillation(over: Centring, dtype: torch.dtype) -> None:
+    teachers = [(3 * torch.randn(6, classes) + classes).to(dtype) for classes in (4, 2)]
+    scores = torch.randn(6, 6).to(dtype)
+    wanted = centred_by_loop([t.double().tolist() for t in teachers], over)
+    targets = centred(teachers, over)
+    assert targets.dtype == torch.float32
+    torch.testing.assert_close(targets.double(), torch.tensor(wanted, dtype=torch.float64), rtol=1e-4, atol=1e-5)
+    total = sum(
+        (s - t) ** 2 for a, b in zip(scores.double().tolist(), wanted, strict=True) for s, t in zip(a, b, strict=True)
+    )
+    assert float(regression(scores, targets)) == pytest.approx(total / 36, rel=1e-4)
+
+
+def test_only_the_papers_centring_ignores_what_a_teacher_adds_to_all_of_a_samples_scores() -> None:
+    teachers, more = [torch.randn(6, 4), torch.randn(6, 2)], torch.randn(6, 1)
+    same = [
+        over
+        for over in get_args(Centring)
+        if torch.allclose(centred(teachers, over), centred([teachers[0] + more, teachers[1]], over), atol=1e-5)
+    ]
+    assert same == ["sample-teacher"]

@@ -16,7 +16,9 @@ def component_settings(kind: "type[Method[Any]]") -> dict[str, type]:
 
     found: dict[str, type] = {"parts": PartsSettings} if kind.carries else {}
     if kind.replays:
-        found |= {"imagination": ImaginationSettings, "pile": PileSettings}
+        found["imagination"] = ImaginationSettings
+    if kind.replays or kind.needs_pile:
+        found["pile"] = PileSettings
     return {key: with_defaults(settings, kind.defaults) for key, settings in found.items()}
 
 

@@ -70,7 +70,7 @@ class Config:
     imagination: Any = None
     """`ImaginationSettings`, for a method that replays."""
     pile: Any = None
-    """`PileSettings`, for a method that replays."""
+    """`PileSettings`, for a method that replays or needs a pile itself."""
     parts: Any = None
     """`PartsSettings`, for a method that carries any."""
 
@@ -98,7 +98,10 @@ class Config:
     @property
     def needs_pile(self) -> bool:
         """Say whether a run uses unlabelled images."""
-        return bool(self.imagines or (self.parts and self.parts.pile_distill))
+        from daydream.methods import load_method
+
+        carried = self.imagines or (self.parts and self.parts.pile_distill)
+        return bool(carried or load_method(self.run.method).needs_pile)
 
 
 def make_config(
@@ -123,7 +126,7 @@ def make_config(
     )
     data_settings: Any = from_dict(source(settings.data).Settings, _absolute_files(data))
     kind = load_method(settings.method)
-    if not kind.replays and (imagination or pile):
+    if not kind.replays and (imagination or (pile and not kind.needs_pile)):
         raise UserError(f"method '{settings.method}' replays no exemplars, so there is nothing to imagine")
     if not kind.carries and parts:
         raise UserError(f"method '{settings.method}' carries no parts, so there is no {flag(next(iter(parts)))} for it")

@@ -130,7 +130,7 @@ class Learner:
         else:
             model, choices, preprocessing = self.model.settings, [], self.model.preprocessing
         kind = method_class(model.method)
-        if unlabeled is not None and not kind.replays:
+        if unlabeled is not None and not (kind.replays or kind.needs_pile):
             raise UserError(f"--method {model.method} replays nothing, so it has no use for unlabelled images")
         canvas, known = preprocessing.canvas, self.model.names if self.model else ()
         given = read_labelled(folder, known, canvas)
@@ -157,7 +157,8 @@ class Learner:
             settings, len(intake.train), preprocessing.image_bytes, usual.lr, usual.batch_size, device
         )
         lesson = Lesson(self.model, model, preprocessing, chosen, intake, pile, self.hardware)
-        return lesson, [*self._about(lesson), *(c for c in [*choices, *more] if pile or not _of_pile(c))]
+        idle = _idle(lesson)
+        return lesson, [*self._about(lesson), *(choice for choice in [*choices, *more] if choice.name not in idle)]
 
     def _about(self, lesson: Lesson) -> list[Choice]:
         """Return what is to be said of a lesson beside its numbers."""
@@ -274,5 +275,8 @@ def _pixels(picture: Picture, canvas: int) -> NDArray[np.uint8]:
         raise UserError(f"{picture} cannot be read as a picture: {' '.join(str(error).split())}") from error
 
 
-def _of_pile(choice: Choice) -> bool:
-    return choice.name in ("generator-epochs", "generator-width", "keep-pile")
+def _idle(lesson: Lesson) -> set[str]:
+    """Name the choices that nothing in a lesson uses."""
+    idle = set() if lesson.pile else {"keep-pile"}
+    idle |= set() if lesson.imagination else {"generator-epochs", "generator-width"}
+    return idle if hasattr(lesson.method.settings, "updates") else idle | {"updates"}

@@ -9,7 +9,7 @@ each class, at a tenth of the learning rate. A method that keeps no exemplars tr
 import datetime
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
 import torch
@@ -90,7 +90,10 @@ def method_class(name: str | None) -> type[Method[Any]]:
 
 
 def make_method(
-    settings: ModelSettings, preprocessing: Preprocessing, lesson: LessonSettings | None = None
+    settings: ModelSettings,
+    preprocessing: Preprocessing,
+    lesson: LessonSettings | None = None,
+    pile: ImageSet | None = None,
 ) -> Method[Any]:
     """Build the method of a model, for a lesson or only to predict."""
     assert settings.backbone is not None
@@ -98,17 +101,29 @@ def make_method(
     assert settings.memory is not None
     kind = method_class(settings.method)
     check_backbone(settings.backbone, settings.cut)
-    recipe = {}
+    recipe: dict[str, float | None] = {}
     if lesson is not None:
+        if kind.keeps_exemplars and not settings.memory:
+            raise UserError(f"--memory 0: --method {settings.method or 'replay'} keeps exemplars and needs a memory")
+        if kind.needs_pile and pile is None:
+            raise UserError(f"--method {settings.method} needs unlabelled images: give --unlabeled FOLDER")
         recipe = {
             "base_epochs": lesson.epochs,
             "epochs": lesson.epochs,
             "batch_size": lesson.batch_size,
             "lr": lesson.lr,
         }
+        if "updates" in {field.name for field in fields(kind.Settings)}:
+            recipe["updates"] = lesson.updates
     budget = Budget("per_class", settings.memory)
     setup = Setup(
-        settings.backbone, settings.cut, budget, preprocessing.prepare, preprocessing.augment, settings.seed or 0
+        settings.backbone,
+        settings.cut,
+        budget,
+        preprocessing.prepare,
+        preprocessing.augment,
+        settings.seed or 0,
+        pile if kind.needs_pile else None,
     )
     return kind(from_dict(kind.Settings, recipe), setup)
 
@@ -127,12 +142,13 @@ class Lesson:
         hardware: Hardware,
     ) -> None:
         self.before, self.settings, self.preprocessing, self.lesson = before, settings, preprocessing, lesson
-        self.names, self.hardware, self.pile = intake.names, hardware, pile
+        self.names, self.hardware = intake.names, hardware
         self.num_old = len(before.classes) if before else 0
         self.index = len(before.lessons) if before else 0
         device = hardware.device
         self.intake = Intake(intake.names, intake.train.to(device), intake.held_out.to(device))
-        self.method = make_method(settings, preprocessing, lesson)
+        self.pile = None if pile is None else pile.to(device)
+        self.method = make_method(settings, preprocessing, lesson, self.pile)
         if before is None:
             check_image_size(self.method.setup.backbone, preprocessing.size)
         if self.method.imagines and pile is None:
@@ -142,7 +158,7 @@ class Lesson:
         if self.method.carries:
             self.parts = Parts(from_dict(components["parts"], before.parts if before else {}), self.method)
         self.imagination = None
-        if pile is not None and self.method.replays:
+        if self.pile is not None and self.method.replays:
             imagination: Any = from_dict(
                 components["imagination"],
                 # A lesson may be short: a generator that has learnt little must do no harm.
@@ -152,7 +168,7 @@ class Lesson:
                     "generator_width": settings.generator_width,
                 },
             )
-            self.imagination = imagination_of(imagination, self.method, pile.to(device))
+            self.imagination = imagination_of(imagination, self.method, self.pile)
         old = torch.arange(self.num_old)
         self.digests = digests(self.intake.train)
         self.again = self.intake.train.of_classes(old)

@@ -50,6 +50,10 @@ METHODS: dict[str, tuple[str, str]] = {
     "bic": ("daydream.methods.bic:BiC", "distillation, then two numbers that correct the bias towards new classes"),
     "ucir": ("daydream.methods.ucir:UCIR", "cosine head, features held to the old ones, a margin for old classes"),
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
+    "dmc": (
+        "daydream.methods.dmc:DMC",
+        "an expert on new classes, then a student of two teachers on the pile alone",
+    ),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }
 

@@ -4,6 +4,7 @@ Shapes: B samples, D feature dimensions, C classes.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -75,6 +76,31 @@ def soft_cross_entropy(scores: Tensor, old_scores: Tensor, temperature: float) -
     """
     new = scores[:, : old_scores.shape[1]]
     return F.cross_entropy(new.float() / temperature, (old_scores.float() / temperature).softmax(1))
+
+
+Centring = Literal["sample-teacher", "sample", "teacher", "class"]
+
+
+def centred(teachers: Sequence[Tensor], over: Centring) -> Tensor:
+    """Return the scores [B, C_k] of teachers side by side [B, C], each less a mean (DMC, equation 4).
+
+    The mean is that of a sample's scores by one teacher (`sample-teacher`), of a sample's scores by all (`sample`), of
+    all scores in the batch by one teacher (`teacher`), or of a class's scores in the batch (`class`).
+    """
+    scores = [s.float() for s in teachers]
+    if over == "sample-teacher":
+        scores = [s - s.mean(1, keepdim=True) for s in scores]
+    elif over == "teacher":
+        scores = [s - s.mean() for s in scores]
+    whole = torch.cat(scores, dim=1)
+    if over == "sample":
+        return whole - whole.mean(1, keepdim=True)
+    return whole - whole.mean(0) if over == "class" else whole
+
+
+def regression(scores: Tensor, targets: Tensor) -> Tensor:
+    """L_dd = 1/(B C) sum_b sum_c (s_bc - t_bc)^2 (DMC, equation 3). scores, targets [B, C]."""
+    return F.mse_loss(scores.float(), targets.float())
 
 
 # The generators' losses (the paper's section 3.3). Maps are h [B, C, H, W]: B samples, C channels, H x W pixels. Each
