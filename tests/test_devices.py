@@ -44,7 +44,7 @@ def lent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("lent")
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")  # these are filled, unlike meta's own
-@pytest.mark.parametrize("method", ["imagine", "mixup", "finetune", "bic", "dmc"])
+@pytest.mark.parametrize("method", ["imagine", "mixup", "finetune", "bic", "dmc", "gd"])
 def test_lessons_mix_no_devices(method: str, tmp_path: Path) -> None:
     kind = load_method(method)
     pile = write_pile(tmp_path / "pile", 20) if kind.imagines or kind.needs_pile else None

@@ -208,9 +208,13 @@ def test_nothing_is_added_to_network_and_head(tmp_path: Path) -> None:
     assert sizes[0] == sizes[1]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return tiny_experiment("dmc").start(tmp_path_factory.mktemp("dmc") / "run", Watch())
+
+
 @pytest.mark.parametrize("place", [(1, "expert"), (1, "consolidate"), (2, "consolidate")])
-def test_stopped_in_any_stage_it_ends_the_same(tmp_path: Path, place: tuple[int, str]) -> None:
-    whole = tiny_experiment("dmc").start(tmp_path / "whole", Watch())
+def test_stopped_in_any_stage_it_ends_the_same(whole: dict[str, Any], tmp_path: Path, place: tuple[int, str]) -> None:
     folder = tmp_path / "run"
     with pytest.raises(Interrupted):
         tiny_experiment("dmc").start(folder, StopIn(*place))

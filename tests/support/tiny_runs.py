@@ -15,6 +15,7 @@ TINY_STAGES: dict[str, dict[str, int]] = {
     "bic": {"correction_epochs": 4},
     "podnet": {"finetune_epochs": 3},
     "dmc": {"updates": 4},
+    "gd": {"finetune_epochs": 2},
 }
 """Lengths of the stages that are a method's own."""
 TINY_IMAGINATION = {"generator_epochs": 2, "generator_updates": 2, "generator_width": 16}

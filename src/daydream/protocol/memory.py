@@ -12,6 +12,7 @@ from torch import Tensor
 
 from daydream.data.images import ImageSet, Resident
 from daydream.errors import UserError
+from daydream.protocol.stream import places_in_class
 
 BudgetRule = Literal["total", "per_class"]
 HERDING_LIMIT = 1000  # iterations, as in iCaRL's code
@@ -97,9 +98,11 @@ class Memory:
 
     def updated(self, train: ImageSet, features: Tensor, num_seen: int) -> Self:
         """Shrink the old classes to the new quota and herd the classes of `train` by their `features` [N, D]."""
-        quota = self.budget.quota(num_seen)
-        chosen, ranks = herd(features, train.labels, quota)
-        kept, images = self.shrunk(quota), train.pixels.fetch(chosen)
+        return self.extended(train, *herd(features, train.labels, self.budget.quota(num_seen)), num_seen)
+
+    def extended(self, train: ImageSet, chosen: Tensor, ranks: Tensor, num_seen: int) -> Self:
+        """Shrink the old classes to the new quota and hold the images of an index, by class and by their ranks."""
+        kept, images = self.shrunk(self.budget.quota(num_seen)), train.pixels.fetch(chosen)
         old = kept.images.to(images.device) if len(kept) else images[:0]
         return replace(
             self,
@@ -128,6 +131,14 @@ class Memory:
         order = whole.labels.sort(stable=True).indices
         pixels = whole.images[order.to(whole.images.device)]
         return replace(whole, images=pixels, labels=whole.labels[order], ranks=whole.ranks[order])
+
+
+def at_random(labels: Tensor, quota: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Choose `quota` random images per class: index, sorted by class and rank, and ranks. Fewer ranks are a subset."""
+    order = torch.randperm(len(labels), generator=generator)
+    order = order[labels[order].sort(stable=True).indices]
+    ranks = places_in_class(labels[order])
+    return order[ranks < quota], ranks[ranks < quota]
 
 
 def herd(features: Tensor, labels: Tensor, quota: int) -> tuple[Tensor, Tensor]:
