@@ -63,6 +63,7 @@ class GDSettings(RebalancingSettings):
     )
     lr: float = setting(0.1, "learning rate, x0.1 after 2/3, 8/9 and 17/18 of the epochs (released code)")
     clamp: float | None = setting(None, "clamp every gradient entry to plus or minus this; by default not (paper)")
+    finetune_epochs: int = setting(20, "epochs in which the head is fitted, all classes counting alike (released code)")
     finetune_lr: float = setting(0.01, "learning rate of that, x0.1 after 1/2 and 3/4 of its epochs (released code)")
     external: float = setting(1.0, "unlabelled images of a task for each labelled one (released code)")
     ood: float = setting(0.7, "share of them that is drawn at random, not by the old classes' scores (released code)")
