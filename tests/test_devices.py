@@ -44,9 +44,10 @@ def lent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("lent")
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")  # these are filled, unlike meta's own
-@pytest.mark.parametrize("method", ["imagine", "mixup", "finetune", "bic"])
+@pytest.mark.parametrize("method", ["imagine", "mixup", "finetune", "bic", "dmc", "gd"])
 def test_lessons_mix_no_devices(method: str, tmp_path: Path) -> None:
-    pile = write_pile(tmp_path / "pile", 20) if load_method(method).imagines else None
+    kind = load_method(method)
+    pile = write_pile(tmp_path / "pile", 20) if kind.imagines or kind.needs_pile else None
     a, b = write_classes(tmp_path / "a", range(2), 6), write_classes(tmp_path / "b", range(1, 4), 6, first=6)
     again, test = (
         write_classes(tmp_path / "again", [0], 4, first=6),

@@ -163,7 +163,8 @@ def weights(learner: Any) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"joint"}))
 def test_every_method_goes_on_from_its_file_as_if_it_had_never_stopped(method: str, tmp_path: Path) -> None:
-    pile = write_pile(tmp_path / "pile", 20) if load_method(method).imagines else None
+    kind = load_method(method)
+    pile = write_pile(tmp_path / "pile", 20) if kind.imagines or kind.needs_pile else None
     a, b = write_classes(tmp_path / "a", range(2), 6), write_classes(tmp_path / "b", range(1, 4), 6, first=6)
     straight = tiny_learner(method=method)
     straight.learn(a, pile, **TINY_LESSON)

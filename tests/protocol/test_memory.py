@@ -11,7 +11,7 @@ from torch import Tensor
 
 from daydream.data.images import ImageSet, Resident
 from daydream.errors import UserError
-from daydream.protocol.memory import Budget, Memory, class_means, herd
+from daydream.protocol.memory import Budget, Memory, at_random, class_means, herd
 
 
 def herded_by_loop(features: Tensor, quota: int, limit: int = 1000) -> list[int]:
@@ -327,3 +327,23 @@ def test_balanced_with_has_as_many_of_each_class_as_the_rarest() -> None:
     assert drawn(2)[0] != colours, "which ones is a matter of the seed"
     rare = memory.balanced_with(more.select(torch.tensor([0, 1, 3])), torch.Generator(), names)
     assert torch.bincount(rare.labels).tolist() == [1] * 5
+
+
+# --- chosen at random ------------------------------------------------------------------------------------------------
+
+
+def test_random_exemplars_are_as_many_of_each_class_and_fewer_ranks_are_a_subset() -> None:
+    labels = torch.tensor([5, 3, 5, 3, 3, 5, 4, 5, 3, 4, 4, 4])
+    chosen, ranks = at_random(labels, 3, torch.Generator().manual_seed(1))
+    assert labels[chosen].tolist() == [3] * 3 + [4] * 3 + [5] * 3
+    assert ranks.tolist() == [0, 1, 2] * 3
+    assert len(set(chosen.tolist())) == 9
+    fewer, _ = at_random(labels, 2, torch.Generator().manual_seed(1))
+    assert fewer.tolist() == chosen[ranks < 2].tolist()
+    found = {tuple(at_random(labels, 3, torch.Generator().manual_seed(seed))[0].tolist()) for seed in range(5)}
+    assert len(found) == 5, "another seed chooses others"
+
+
+def test_a_class_with_too_few_images_gives_all_it_has() -> None:
+    chosen, ranks = at_random(torch.tensor([0, 1, 1, 1]), 2, torch.Generator().manual_seed(1))
+    assert (chosen[0], ranks.tolist()) == (0, [0, 0, 1])

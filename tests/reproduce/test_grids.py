@@ -48,7 +48,7 @@ def test_a_pile_is_asked_for_only_by_those_who_imagine() -> None:
     for cell in grids.build("table1", FULL):
         if cell.values is not None:
             wants = bool(cell.values.get("pile", {}).get("unlabeled"))
-            assert wants == (cell.method in ("imagine", "mixup"))
+            assert wants == (cell.method in ("imagine", "mixup", "dmc", "gd"))
 
 
 def test_tradeoffs_change_one_setting_at_a_time() -> None:

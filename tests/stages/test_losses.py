@@ -2,16 +2,23 @@
 
 import math
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from daydream.stages.losses import (
+    Centring,
     balanced_distillation,
+    centred,
+    class_balance,
     class_weights,
     cosine_distillation,
     cross_entropy,
+    divergence,
+    divergence_from_uniform,
+    global_targets,
     gram,
     margin_ranking,
     nca,
@@ -19,10 +26,13 @@ from daydream.stages.losses import (
     pod_spatial,
     pooled_contrast,
     pooled_decoupling,
+    regression,
     semantic_contrast,
     semantic_decoupling,
     soft_cross_entropy,
+    softened_divergence,
     weight_share,
+    weighted_cross_entropy,
 )
 
 
@@ -279,3 +289,116 @@ def test_equal_maps_cost_nothing_and_low_precision_is_summed_in_high(loss: Calla
     low = loss(maps(1).bfloat16(), maps(2).bfloat16())
     assert low.dtype == torch.float32
     assert float(low) == pytest.approx(float(loss(maps(1), maps(2))), rel=0.02)
+
+
+# --- DMC -------------------------------------------------------------------------------------------------------------
+
+
+def centred_by_loop(teachers: list[list[list[float]]], over: str) -> list[list[float]]:
+    """DMC's targets, each less the mean of whatever `over` says it is compared with."""
+    samples, everything = range(len(teachers[0])), []
+    for b in samples:
+        row = []
+        for scores in teachers:
+            for c, score in enumerate(scores[b]):
+                peers = {
+                    "sample-teacher": scores[b],
+                    "sample": [s for other in teachers for s in other[b]],
+                    "teacher": [s for other in samples for s in scores[other]],
+                    "class": [scores[other][c] for other in samples],
+                }[over]
+                row.append(score - sum(peers) / len(peers))
+        everything.append(row)
+    return everything
+
+
+@pytest.mark.parametrize("over", get_args(Centring))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_double_distillation(over: Centring, dtype: torch.dtype) -> None:
+    teachers = [(3 * torch.randn(6, classes) + classes).to(dtype) for classes in (4, 2)]
+    scores = torch.randn(6, 6).to(dtype)
+    wanted = centred_by_loop([t.double().tolist() for t in teachers], over)
+    targets = centred(teachers, over)
+    assert targets.dtype == torch.float32
+    torch.testing.assert_close(targets.double(), torch.tensor(wanted, dtype=torch.float64), rtol=1e-4, atol=1e-5)
+    total = sum(
+        (s - t) ** 2 for a, b in zip(scores.double().tolist(), wanted, strict=True) for s, t in zip(a, b, strict=True)
+    )
+    assert float(regression(scores, targets)) == pytest.approx(total / 36, rel=1e-4)
+
+
+def test_only_the_papers_centring_ignores_what_a_teacher_adds_to_all_of_a_samples_scores() -> None:
+    teachers, more = [torch.randn(6, 4), torch.randn(6, 2)], torch.randn(6, 1)
+    same = [
+        over
+        for over in get_args(Centring)
+        if torch.allclose(centred(teachers, over), centred([teachers[0] + more, teachers[1]], over), atol=1e-5)
+    ]
+    assert same == ["sample-teacher"]
+
+
+# --- GD --------------------------------------------------------------------------------------------------------------
+
+
+def softmax(row: list[float], temperature: float = 1.0) -> list[float]:
+    powers = [math.exp(s / temperature) for s in row]
+    return [p / sum(powers) for p in powers]
+
+
+def kl(p: list[float], q: list[float]) -> float:
+    return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a > 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_softened_divergence(dtype: torch.dtype) -> None:
+    teacher, scores = (3 * torch.randn(6, 4)).to(dtype), torch.randn(6, 4).to(dtype)
+    wanted = [
+        2.5**2 * kl(softmax(t, 2.5), softmax(s, 2.5))
+        for t, s in zip(teacher.double().tolist(), scores.double().tolist(), strict=True)
+    ]
+    found = softened_divergence(teacher, scores, 2.5)
+    assert found.dtype == torch.float32
+    assert found.tolist() == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+
+
+def test_divergence_of_targets_that_may_be_zero() -> None:
+    scores = torch.randn(2, 3)
+    targets = torch.tensor([[0.7, 0.3, 0.0], [0.0, 1.0, 0.0]])
+    wanted = [kl(t, softmax(s)) for t, s in zip(targets.double().tolist(), scores.double().tolist(), strict=True)]
+    assert divergence(targets, scores).tolist() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_divergence_from_uniform() -> None:
+    scores = 3 * torch.randn(6, 5)
+    wanted = [kl([1 / 5] * 5, softmax(row)) for row in scores.double().tolist()]
+    assert min(wanted) > 0.01
+    assert divergence_from_uniform(scores).tolist() == pytest.approx(wanted, rel=1e-4)
+    assert divergence_from_uniform(torch.full((2, 5), 7.0)).tolist() == pytest.approx([0, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize(("num_old", "num_new"), [(4, 2), (1, 3), (5, 1)])
+def test_global_targets(num_old: int, num_new: int) -> None:
+    old, new = 2 * torch.randn(6, num_old), 2 * torch.randn(6, num_new)
+    found, others = global_targets(old, new), num_old + num_new - 1
+    for row, a, b in zip(found.tolist(), old.double().tolist(), new.double().tolist(), strict=True):
+        p, c = softmax(a), softmax(b)
+        j = p.index(max(p))
+        wanted = [p[i] if i == j else p[i] * (num_old - 1) / others for i in range(num_old)]
+        wanted += [share * (1 - p[j]) * num_new / others for share in c]
+        assert row == pytest.approx(wanted, rel=1e-4, abs=1e-7)
+        assert sum(row) == pytest.approx(1, abs=1e-5)
+        assert row[j] == pytest.approx(p[j], rel=1e-5)
+        for i in range(num_new):
+            assert row[num_old + i] * c[0] == pytest.approx(row[num_old] * c[i], rel=1e-3, abs=1e-7)
+
+
+def test_balanced_classes_count_alike() -> None:
+    counts, labels = torch.tensor([3, 1, 2]), torch.tensor([0, 0, 0, 1, 2, 2])
+    scores = torch.randn(6, 3)
+    weights = class_balance(counts)
+    assert weights.tolist() == pytest.approx([6 / 9, 6 / 3, 6 / 6])
+    by_class = [0.0] * 3
+    for row, label in zip(scores.double().tolist(), labels.tolist(), strict=True):
+        by_class[label] -= math.log(softmax(row)[label]) / int(counts[label])
+    found = weighted_cross_entropy(scores, labels, weights[labels])
+    assert float(found) == pytest.approx(6 * sum(by_class) / 3, rel=1e-5)

@@ -17,7 +17,7 @@ from daydream.data.sources.shapes import shapes
 from daydream.learner.learner import Learner as LearnerClass
 
 TINY_MODEL = {"backbone": "resnet10", "image_size": 16, "memory": 4, "generator_width": 8, "device": "cpu"}
-TINY_LESSON = {"epochs": 1, "batch_size": 8, "generator_epochs": 1}
+TINY_LESSON = {"epochs": 1, "batch_size": 8, "generator_epochs": 1, "updates": 4}
 
 
 @cache

@@ -20,6 +20,8 @@ TINY_STAGES: dict[str, dict[str, int]] = {
     "der-pruned": {"head_epochs": 3},
     "foster": {"compression_epochs": 2},
     "mnemonics": {"exemplar_epochs": 3, "inner_steps": 3, "finetune_epochs": 2},
+    "dmc": {"updates": 4},
+    "gd": {"finetune_epochs": 2},
 }
 """Lengths of the stages that are a method's own."""
 TINY_IMAGINATION = {

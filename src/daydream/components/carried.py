@@ -37,7 +37,7 @@ class Carried:
         settings, found = self.settings, list[Component]()
         if settings.parts:
             found.append(Parts(settings.parts, self.method))
-        if settings.needs_pile:
+        if settings.imagines or settings.teaches_on_pile:
             assert pile is not None, "what is carried needs unlabelled images"
             given = settings.pile
             teaching = Teaching(settings.pile_distill, given.pile_labels, given.mining)

@@ -21,10 +21,13 @@ def component_settings(kind: "type[Method[Any]]") -> dict[str, type]:
     from daydream.components.imagination_settings import ImaginationSettings
     from daydream.components.parts import PartsSettings
     from daydream.components.pile_settings import PileSettings
+    from daydream.data.unlabeled import PileSource
 
     found: dict[str, type] = {"parts": PartsSettings} if kind.carries else {}
     if kind.replays:
-        found |= {"imagination": ImaginationSettings, "pile": PileSettings}
+        found["imagination"] = ImaginationSettings
+    if kind.replays or kind.needs_pile:
+        found["pile"] = PileSettings if kind.replays else PileSource
     return {key: with_defaults(settings, kind.defaults) for key, settings in found.items()}
 
 
@@ -53,7 +56,7 @@ class CarriedSettings:
 
         `sections` are the settings' classes, where their defaults are not the method's own.
         """
-        if not kind.replays and (given.get("imagination") or given.get("pile")):
+        if not kind.replays and (given.get("imagination") or (given.get("pile") and not kind.needs_pile)):
             if why := kind.refuses.get("imagine"):
                 raise UserError(f"imagination does not fit method '{name}': {why}")
             raise UserError(f"method '{name}' replays no exemplars, so there is nothing to imagine")
@@ -77,7 +80,7 @@ class CarriedSettings:
     @property
     def pile_distill(self) -> float:
         """Return the weight of distillation on the pile: as given, or what suits the method."""
-        if self.pile is None:
+        if self.pile is None or not self.kind.replays:
             return 0.0
         if self.pile.pile_distill is not None:
             return float(self.pile.pile_distill)
@@ -86,12 +89,13 @@ class CarriedSettings:
     @property
     def teaches_on_pile(self) -> bool:
         """Say whether losses on unlabelled images are among a stage's."""
-        return bool(self.pile is not None and (self.pile_distill or self.pile.pile_labels))
+        replays = self.pile is not None and self.kind.replays
+        return replays and bool(self.pile_distill or self.pile.pile_labels)
 
     @property
     def needs_pile(self) -> bool:
         """Say whether unlabelled images are used."""
-        return bool(self.imagines) or self.teaches_on_pile
+        return bool(self.imagines) or self.teaches_on_pile or self.kind.needs_pile
 
     def check(self) -> None:
         """Raise the user's mistake if a component does not fit the method."""

@@ -68,7 +68,7 @@ class Config:
     imagination: Any = None
     """`ImaginationSettings`, for a method that replays."""
     pile: Any = None
-    """`PileSettings`, for a method that replays."""
+    """`PileSettings`, for a method that replays; where it needs a pile itself, `PileSource`."""
     parts: Any = None
     """`PartsSettings`, for a method that carries any."""
 

@@ -75,13 +75,13 @@ class Experiment:
         run = replace(run, order=order, base=base, memory=memory)
         self.config = replace(config, run=run)
         self.budget = Budget(run.budget, memory)
+        self.pile = self._pile(like)
         self.method = self._method()
         stream = self.method.reshape(
             make_stream(self.data, class_order(order, classes), base, run.steps, run.validation)
         )
         self._check_memory(stream)
         self.stream = stream
-        self.pile = self._pile(like)
         self.carried = Carried(self.method, self.config.carried, self.pile)
         self.carried.check(stream)
 
@@ -94,8 +94,9 @@ class Experiment:
         run = self.config.run
         prepare = Prepare(self.data.mean, self.data.std, self.data.network_size)
         augment = AUGMENTATIONS[self.data.augmentation](prepare)
-        setup = Setup(run.backbone, run.cut, self.budget, prepare, augment, run.seed)
-        return load_method(run.method)(self.config.method, setup)
+        kind = load_method(run.method)
+        pile = self.pile if kind.needs_pile else None
+        return kind(self.config.method, Setup(run.backbone, run.cut, self.budget, prepare, augment, run.seed, pile))
 
     def _pile(self, like: "Experiment | None") -> ImageSet | None:
         if not self.config.carried.needs_pile:

@@ -144,7 +144,7 @@ class Learner:
         else:
             model, choices, preprocessing = self.model.settings, [], self.model.preprocessing
         kind = method_class(model.method)
-        if unlabeled is not None and not kind.replays:
+        if unlabeled is not None and not (kind.replays or kind.needs_pile):
             why = kind.refuses.get("imagine", "it replays nothing")
             raise UserError(f"--method {model.method} has no use for unlabelled images: {why}")
         intake = self._take_in(folder, test, preprocessing.canvas, settings)
@@ -166,7 +166,8 @@ class Learner:
                 hardware=self.hardware,
             )
         )
-        return lesson, [*self._about(lesson), *(c for c in [*choices, *more] if pile or not _of_pile(c))]
+        idle = _idle(lesson)
+        return lesson, [*self._about(lesson), *(choice for choice in [*choices, *more] if choice.name not in idle)]
 
     def _take_in(self, folder: Path, test: str | Path | None, canvas: int, settings: LessonSettings) -> Intake:
         """Read the images of a lesson, and sort them into those to train on and those held out."""
@@ -301,5 +302,8 @@ def _pixels(picture: Picture, canvas: int) -> NDArray[np.uint8]:
         raise UserError(f"{picture} cannot be read as a picture: {' '.join(str(error).split())}") from error
 
 
-def _of_pile(choice: Choice) -> bool:
-    return choice.name in ("generator-epochs", "generator-width", "keep-pile")
+def _idle(lesson: Lesson) -> set[str]:
+    """Name the choices that nothing in a lesson uses."""
+    idle = set() if lesson.pile else {"keep-pile"}
+    idle |= set() if lesson.carried.imagination else {"generator-epochs", "generator-width"}
+    return idle if hasattr(lesson.method.settings, "updates") else idle | {"updates"}

@@ -82,7 +82,7 @@ class Lesson:
         self.names = given.intake.names
         self.num_old = len(given.before.classes) if given.before else 0
         self.index = len(given.before.lessons) if given.before else 0
-        self.method = make_method(given.settings, given.preprocessing, given.lesson)
+        self.method = make_method(given.settings, given.preprocessing, given.lesson, self.pile)
         if given.before is None:
             check_image_size(self.method.setup.backbone, given.preprocessing.size)
         wanted = carried_settings(given.settings, given.carried, given.lesson, given.pile is not None)

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from daydream.components.settings import CarriedSettings, component_settings
+from daydream.data.images import ImageSet
 from daydream.errors import UserError
 from daydream.learner.model import Preprocessing
 from daydream.learner.settings import LessonSettings, ModelSettings
@@ -65,7 +66,10 @@ def carried_settings(
 
 
 def make_method(
-    settings: ModelSettings, preprocessing: Preprocessing, lesson: LessonSettings | None = None
+    settings: ModelSettings,
+    preprocessing: Preprocessing,
+    lesson: LessonSettings | None = None,
+    pile: ImageSet | None = None,
 ) -> Method[Any]:
     """Build the method of a model, for a lesson or only to predict."""
     assert settings.backbone is not None
@@ -73,11 +77,25 @@ def make_method(
     assert settings.memory is not None
     kind = method_class(settings.method)
     check_backbone(settings.backbone, settings.cut)
-    recipe = {}
-    if lesson is not None:
-        recipe = {name: getattr(lesson, name) for name in ("epochs", "batch_size", "lr")}
-        recipe["base_epochs"] = lesson.epochs
+    recipe = {} if lesson is None else recipe_of(settings, kind, lesson, pile is not None)
     prepare, augment = preprocessing.prepare, preprocessing.augment
     budget = Budget("per_class", settings.memory)
-    setup = Setup(settings.backbone, settings.cut, budget, prepare, augment, settings.seed or 0)
+    setup = Setup(
+        settings.backbone, settings.cut, budget, prepare, augment, settings.seed or 0, pile if kind.needs_pile else None
+    )
     return kind(from_dict(kind.Settings, recipe), setup)
+
+
+def recipe_of(
+    settings: ModelSettings, kind: type[Method[Any]], lesson: LessonSettings, has_pile: bool
+) -> dict[str, Any]:
+    """Return the settings of a method in a lesson, or say what the lesson lacks."""
+    if kind.keeps_exemplars and not settings.memory:
+        raise UserError(f"--memory 0: --method {settings.method or 'replay'} keeps exemplars and needs a memory")
+    if kind.needs_pile and not has_pile:
+        raise UserError(f"--method {settings.method} needs unlabelled images: give --unlabeled FOLDER")
+    own = {field.name for field in fields(kind.Settings)}
+    recipe: dict[str, Any] = {
+        name: getattr(lesson, name) for name in ("epochs", "batch_size", "lr", "updates") if name in own
+    }
+    return {**recipe, "base_epochs": lesson.epochs}

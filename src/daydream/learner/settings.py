@@ -48,7 +48,7 @@ class ModelSettings:
     def __post_init__(self) -> None:
         size = self.image_size
         require(size is None or 8 <= size <= LARGEST, f"--image-size {size} must lie between 8 and {LARGEST}")
-        require(self.memory is None or self.memory >= 1, f"--memory {self.memory} must be at least 1")
+        require(self.memory is None or self.memory >= 0, f"--memory {self.memory} must not be negative")
         width = self.generator_width
         require(width is None or width >= 1, f"--generator-width {width} must be at least 1")
         require(self.seed is None or self.seed >= 0, f"--seed {self.seed} must not be negative")
@@ -62,6 +62,10 @@ class LessonSettings:
     batch_size: int | None = setting(None, "images in a step; by default 16 to 128, by the number of images")
     lr: float | None = setting(None, "learning rate; by default the method's, scaled by the root of the batch size")
     generator_epochs: int | None = setting(None, "epochs of generator training; by default 10 on a CPU, 40 on a GPU")
+    updates: int | None = setting(
+        None,
+        "updates on unlabelled images, of a method that counts them (dmc); by default 1,200, 8,000 on a GPU",
+    )
     held_out: float = setting(0.2, "share of each class never trained on, for honest accuracy, without --test")
     keep_held_out: int = setting(50, "held-out images kept of each class, for the lessons to come")
     keep_pile: int | None = setting(
@@ -69,7 +73,7 @@ class LessonSettings:
     )
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "generator_epochs", "keep_held_out"):
+        for name in ("epochs", "generator_epochs", "updates", "keep_held_out"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"{flag(name)} {value} must be at least 1")
         require(self.batch_size is None or self.batch_size >= 2, f"--batch-size {self.batch_size} must be at least 2")
@@ -120,6 +124,7 @@ def choose_lesson(
         "batch_size": (size, f"{images:,} images"),
         "lr": (round(lr * (size / batch) ** 0.5, 5), f"{lr:g} for batches of {batch}, by the root of the size"),
         "generator_epochs": (GENERATOR_EPOCHS[device], f"on {device}"),
+        "updates": (STEPS[device], f"on {device}"),
         "keep_pile": (pile, f"images kept at most, {pile * image_bytes / 1e6:.1f} MB"),
     }
     filled, choices = _filled(given, chosen)

@@ -62,6 +62,11 @@ METHODS: dict[str, tuple[str, str]] = {
         "daydream.methods.foster:FOSTER",
         "a second extractor learns what the old network lacks, then both are taught to one",
     ),
+    "dmc": (
+        "daydream.methods.dmc:DMC",
+        "an expert on new classes, then a student of two teachers on the pile alone",
+    ),
+    "gd": ("daydream.methods.gd:GD", "three teachers, of old, of new and of all classes, on unlabelled images too"),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }
 

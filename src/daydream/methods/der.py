@@ -106,7 +106,11 @@ class DER(Method[DERSettings]):
             return [self.classify(task, task.train, self.settings.base_epochs), self.select(task)]
         return [self.expand(task), self.balance(task), self.select(task)]
 
-    def new_network(self, task: Task, inputs: int | None = None) -> Extractor:
+    def new_network(self, task: Task, name: str = "net", classes: int | None = None) -> Extractor:
+        return self.extractor(task)
+
+    def extractor(self, task: Task, inputs: int | None = None) -> Extractor:
+        """Build a fresh extractor whose head sees so many inputs, or its own features alone."""
         with rng.seeded(self.setup.seed, "init", task.index):
             return Extractor(self.setup.backbone, self.head, (task.num_seen,), self.setup.cut, inputs)
 
@@ -117,7 +121,7 @@ class DER(Method[DERSettings]):
         def begin(state: State) -> None:
             before = newest(state.nets)
             state.nets[PAST.format(len(past(state.nets)))] = before.alone()
-            grown = self.new_network(task, before.head.dim + before.width)
+            grown = self.extractor(task, before.head.dim + before.width)
             state.nets["net"] = with_weights_of(grown, network(state, self.source))
             with rng.seeded(self.setup.seed, "auxiliary", task.index):
                 auxiliary = torch.randn(task.num_new + 1, before.width) / math.sqrt(before.width)
@@ -254,7 +258,7 @@ class PrunedDER(DER):
         train, *rest = super().stages(task)
         return [self.gated(train), self.prune(), *rest] if self.prunes else [train, *rest]
 
-    def new_network(self, task: Task, inputs: int | None = None) -> Extractor:
+    def extractor(self, task: Task, inputs: int | None = None) -> Extractor:
         with rng.seeded(self.setup.seed, "init", task.index):
             sizes, backbone, cut = (task.num_seen,), self.setup.backbone, self.setup.cut
             return Extractor(backbone, self.head, sizes, cut, inputs, gated=self.prunes)

@@ -84,13 +84,16 @@ class FOSTER(Method[FOSTERSettings]):
             return [self.classify(task, task.train, self.settings.base_epochs), self.select(task)]
         return [self.boost(task), self.compress(task), self.select(task)]
 
-    def new_network(self, task: Task, sizes: tuple[int, ...] = (), inputs: int | None = None) -> Extractor:
+    def new_network(self, task: Task, name: str = "net", classes: int | None = None) -> Extractor:
+        return self.extractor(task)
+
+    def extractor(self, task: Task, sizes: tuple[int, ...] = (), inputs: int | None = None) -> Extractor:
         with rng.seeded(self.setup.seed, "init", task.index, inputs or 0):
             return Extractor(self.setup.backbone, self.head, sizes or (task.num_seen,), self.setup.cut, inputs)
 
     def successor(self, task: Task, old: Extractor, inputs: int | None = None) -> Extractor:
         """Return a network for all classes that starts as the old one, its head in what the old one's head had."""
-        net = self.new_network(task, (*old.head.sizes, task.num_new), inputs)
+        net = self.extractor(task, (*old.head.sizes, task.num_new), inputs)
         ours, theirs = cast(LinearHead, net.head), cast(LinearHead, old.head)
         with torch.no_grad():
             for i, (weight, bias) in enumerate(zip(theirs.weights, theirs.biases, strict=True)):

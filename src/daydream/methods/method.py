@@ -38,6 +38,8 @@ class Setup:
     prepare: Prepare
     augment: Augment
     seed: int
+    pile: ImageSet | None = None
+    """The unlabelled images, for a method that needs them."""
 
 
 class Prediction(NamedTuple):
@@ -114,6 +116,8 @@ class Method(ABC, Generic[S]):
     base task only where these words and the settings agree."""
     needs: ClassVar[int] = 1
     """Exemplars of an old class that an increment cannot do without."""
+    needs_pile: ClassVar[bool] = False
+    """Whether it trains on unlabelled images itself, its `pile`; what components do with them is theirs."""
     replays: ClassVar[bool] = False
     """Whether a stage of it names a stream of exemplars, which imagination can add counterparts to."""
     imagines: ClassVar[Literal["", "generators", "pixels"]] = ""
@@ -141,6 +145,12 @@ class Method(ABC, Generic[S]):
 
     def check(self, stream: Stream) -> None:
         """Raise the user's mistake if stream and memory do not fit this method; called before anything is written."""
+
+    @property
+    def pile(self) -> ImageSet:
+        """Return the unlabelled images of a method that needs them."""
+        assert self.setup.pile is not None, "a method that only predicts has no pile"
+        return self.setup.pile
 
     def schedule(self, epoch: int, epochs: int) -> float:
         """Return the factor on the learning rate in an epoch: along a cosine."""
@@ -185,51 +195,59 @@ class Method(ABC, Generic[S]):
 
     # Pieces that methods share.
 
-    def new_network(self, task: Task) -> Network:
-        """Build a fresh network for the classes of a task."""
-        with rng.seeded(self.setup.seed, "init", task.index):
-            return Network(self.setup.backbone, self.head, (task.num_seen,), self.setup.cut)
+    def new_network(self, task: Task, name: str = "net", classes: int | None = None) -> Network:
+        """Build a fresh network for all classes seen, or for so many; each name has random weights of its own."""
+        use = ("init",) if name == "net" else ("init", name)
+        with rng.seeded(self.setup.seed, *use, task.index):
+            return Network(self.setup.backbone, self.head, (classes or task.num_seen,), self.setup.cut)
 
     def features(self, state: State, images: ImageSet) -> Tensor:
         """Return the features [N, D] of an image set under the current network."""
         return over_images(lambda x: (self.predict(state, x).features,), images, self.setup.prepare)[0]
 
-    def classify(self, task: Task, images: ImageSet, epochs: int) -> Stage:
-        """Return the stage that trains a fresh network on images by the classification loss: the base task's."""
-        settings = self.settings
+    def classify(self, task: Task, images: ImageSet, epochs: int, name: str = "net") -> Stage:
+        """Return the stage that trains a fresh network on images by the classification loss: the base task's.
+
+        Under another name than `net` the network stands beside those there are, knows the classes of `images` alone,
+        whose labels count from 0, and learns them by cross-entropy.
+        """
+        settings, is_net = self.settings, name == "net"
 
         def begin(state: State) -> None:
-            state.nets = {"net": self.new_network(task).to(state.device)}
+            net = self.new_network(task, name, None if is_net else len(images.class_names))
+            state.nets = {**({} if is_net else state.nets), name: net.to(state.device)}
 
         def streams(state: State) -> Mapping[str, Batches]:
             return {"new": Batches(images=images, size=settings.batch_size, augment=self.setup.augment)}
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
-            z = whole(state.nets).features(batch["new"].images)
-            return {"ce": self.classification(state, z, batch["new"].labels)}
+            images, labels = batch["new"].images, batch["new"].labels
+            if is_net:
+                return {"ce": self.classification(state, whole(state.nets).features(images), labels)}
+            return {"ce": cross_entropy(network(state, name)(images), labels)}
 
         recipe = {
             k: v for k, v in asdict(settings).items() if k in TrainingSettings.__dataclass_fields__ and k != "epochs"
         }
         return Stage(
-            name="train",
+            name="train" if is_net else name,
             epochs=epochs,
             steps=math.ceil(len(images) / settings.batch_size),
-            trains=lambda state: [Group(list(state.nets["net"].parameters()))],
+            trains=lambda state: [Group(list(state.nets[name].parameters()))],
             streams=streams,
             losses=losses,
             optimizer=settings.sgd(),
             schedule=self.schedule,
             clamp=settings.clamp,
-            train_mode=frozenset({"net"}),
+            train_mode=frozenset({name}),
             split=True,
             begin=begin,
-            shared_as={"recipe": self.recipe, "head": self.head, **recipe, "base_epochs": epochs},
+            shared_as={"recipe": self.recipe, "head": self.head, **recipe, "base_epochs": epochs} if is_net else None,
         )
 
-    def grow(self, state: State, task: Task, imprinted: bool = False) -> None:
+    def grow(self, state: State, task: Task, imprinted: bool = False, name: str = "net") -> None:
         """Add the new classes to the head, with fresh weights or with weights imprinted from their images' features."""
-        head = network(state).head
+        head = network(state, name).head
         if imprinted:
             features = self.features(state, task.train)
             draws, norm = rng.generator(self.setup.seed, "k-means", task.index), mean_weight_norm(head)
@@ -237,6 +255,10 @@ class Method(ABC, Generic[S]):
         else:
             with rng.seeded(self.setup.seed, "init", task.index):
                 head.grow(task.num_new)
+
+    def held(self, task: Task) -> int:
+        """Return how many images of old classes are held when a task begins."""
+        return self.setup.budget.held(task.num_old) if task.num_exemplars is None else task.num_exemplars
 
     def rehearse(
         self,
@@ -254,8 +276,7 @@ class Method(ABC, Generic[S]):
         are left out. A method replaces what its paper does otherwise.
         """
         size, augment = self.settings.batch_size, self.setup.augment
-        held = self.setup.budget.held(task.num_old) if task.num_exemplars is None else task.num_exemplars
-        held = max(1, held - (0 if aside is None else len(aside) * task.num_old))
+        held = max(1, self.held(task) - (0 if aside is None else len(aside) * task.num_old))
         num_new, num_old = split_batch(size, len(images), held, new_share)
         in_proportion, _ = split_batch(size, len(images), held)
 
@@ -318,9 +339,9 @@ class Method(ABC, Generic[S]):
         return herd(features, labels, quota)
 
 
-def all_but_old_classes(state: State) -> list[Group]:
+def all_but_old_classes(state: State, name: str = "net") -> list[Group]:
     """Name what trains where the weights of old classes are frozen."""
-    net = network(state)
+    net = network(state, name)
     return [Group([*net.lower.parameters(), *net.upper.parameters(), *net.head.block(-1), *net.head.shared()])]
 
 

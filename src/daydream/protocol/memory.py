@@ -101,9 +101,11 @@ class Memory:
 
     def updated(self, train: ImageSet, features: Tensor, num_seen: int, choose: Choose | None = None) -> Self:
         """Shrink the old classes to the new quota and choose of `train`, by its `features` [N, D], as herding does."""
-        quota = self.budget.quota(num_seen)
-        chosen, ranks = (choose or herd)(features, train.labels, quota)
-        kept, images = self.shrunk(quota), train.pixels.fetch(chosen)
+        return self.extended(train, *(choose or herd)(features, train.labels, self.budget.quota(num_seen)), num_seen)
+
+    def extended(self, train: ImageSet, chosen: Tensor, ranks: Tensor, num_seen: int) -> Self:
+        """Shrink the old classes to the new quota and hold the images of an index, by class and by their ranks."""
+        kept, images = self.shrunk(self.budget.quota(num_seen)), train.pixels.fetch(chosen)
         old = kept.images.to(images.device) if len(kept) else images[:0]
         return replace(
             self,
@@ -142,6 +144,14 @@ class Memory:
         order = whole.labels.sort(stable=True).indices
         pixels = whole.images[order.to(whole.images.device)]
         return replace(whole, images=pixels, labels=whole.labels[order], ranks=whole.ranks[order])
+
+
+def at_random(labels: Tensor, quota: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Choose `quota` random images per class: index, sorted by class and rank, and ranks. Fewer ranks are a subset."""
+    order = torch.randperm(len(labels), generator=generator)
+    order = order[labels[order].sort(stable=True).indices]
+    ranks = places_in_class(labels[order])
+    return order[ranks < quota], ranks[ranks < quota]
 
 
 def herd(features: Tensor, labels: Tensor, quota: int) -> tuple[Tensor, Tensor]:

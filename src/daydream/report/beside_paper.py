@@ -47,6 +47,8 @@ def unusual(run: Run, cell: PaperCell) -> Iterator[str]:
     usual = {"method": kind.Settings()}
     if kind.imagines:
         usual |= {key: component_settings(kind)[key]() for key in ("imagination", "pile")}
+    elif kind.needs_pile:
+        usual["pile"] = component_settings(kind)["pile"]()
     elif imagination.get("imagine"):
         yield "imagine"
     for key, settings in usual.items():

@@ -20,7 +20,7 @@ class Sketch(Experiment):
     on and which may be large."""
 
     def load_pile(self) -> ImageSet:
-        return self.stream.train
+        return self.data.train
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ SMALL = Scale(
     name="small",
     run={"data": "cifar100", "backbone": "resnet10", "base": 10, "budget": "total"},
     data={"labelled": "0:30"},
-    method={"base_epochs": 40, "epochs": 40, "batch_size": 64},
+    method={"base_epochs": 40, "epochs": 40, "batch_size": 64, "updates": 2000},
     imagination={"generator_epochs": 16, "generator_width": 32},
     orders=("seed:1", "seed:2", "seed:3"),
     exemplars=0.2,
@@ -68,7 +68,14 @@ SMOKE = Scale(
     name="smoke",
     run={"data": "shapes", "backbone": "resnet10", "base": 10, "budget": "total"},
     data={"classes": 20, "train_per_class": 80, "test_per_class": 20, "image_size": 16, "pile_size": 1000},
-    method={"base_epochs": 24, "epochs": 8, "batch_size": 20, "finetune_epochs": 3, "correction_epochs": 5},
+    method={
+        "base_epochs": 24,
+        "epochs": 8,
+        "batch_size": 20,
+        "finetune_epochs": 3,
+        "correction_epochs": 5,
+        "updates": 100,
+    },
     imagination={
         "generator_epochs": 4,
         "generator_updates": 5,
@@ -205,4 +212,6 @@ def values(
         needs_pile = bool(kind.imagines or sections.get("pile", {}).get("pile_distill"))
         whole["imagination"] = {**scale.imagination, **sections.get("imagination", {})} if needs_pile else {}
         whole["pile"] = {"unlabeled": choices.unlabeled, **sections.get("pile", {})} if needs_pile else {}
+    elif kind.needs_pile:
+        whole["pile"] = {"unlabeled": choices.unlabeled, **sections.get("pile", {})}
     return whole

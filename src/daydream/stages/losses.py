@@ -5,6 +5,7 @@ Shapes: B samples, D feature dimensions, C classes.
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -151,6 +152,71 @@ def weight_share(layers: Sequence[tuple[int, Tensor, Tensor]]) -> Tensor:
     """
     kept = torch.stack([kernel * m_in.sum() * m_out.sum() for kernel, m_in, m_out in layers]).sum()
     return kept / sum(kernel * len(m_in) * len(m_out) for kernel, m_in, m_out in layers)
+
+
+Centring = Literal["sample-teacher", "sample", "teacher", "class"]
+
+
+def centred(teachers: Sequence[Tensor], over: Centring) -> Tensor:
+    """Return the scores [B, C_k] of teachers side by side [B, C], each less a mean (DMC, equation 4).
+
+    The mean is that of a sample's scores by one teacher (`sample-teacher`), of a sample's scores by all (`sample`), of
+    all scores in the batch by one teacher (`teacher`), or of a class's scores in the batch (`class`).
+    """
+    scores = [s.float() for s in teachers]
+    if over == "sample-teacher":
+        scores = [s - s.mean(1, keepdim=True) for s in scores]
+    elif over == "teacher":
+        scores = [s - s.mean() for s in scores]
+    whole = torch.cat(scores, dim=1)
+    if over == "sample":
+        return whole - whole.mean(1, keepdim=True)
+    return whole - whole.mean(0) if over == "class" else whole
+
+
+def regression(scores: Tensor, targets: Tensor) -> Tensor:
+    """L_dd = 1/(B C) sum_b sum_c (s_bc - t_bc)^2 (DMC, equation 3). scores, targets [B, C]."""
+    return F.mse_loss(scores.float(), targets.float())
+
+
+def divergence(targets: Tensor, scores: Tensor) -> Tensor:
+    """KL_b = sum_c t_bc (log t_bc - log softmax(s_b)_c), of each sample [B]. targets t, scores s [B, C]."""
+    return F.kl_div(scores.float().log_softmax(1), targets.float(), reduction="none").sum(1)
+
+
+def softened_divergence(teacher: Tensor, scores: Tensor, temperature: float) -> Tensor:
+    """L_b = T^2 KL(softmax(teacher / T) || softmax(scores / T)), of each sample [B]. teacher, scores [B, C]."""
+    targets = (teacher.float() / temperature).softmax(1)
+    return temperature**2 * divergence(targets, scores.float() / temperature)
+
+
+def divergence_from_uniform(scores: Tensor) -> Tensor:
+    """KL_b = -log C - 1/C sum_c log softmax(s_b)_c, of each sample [B]: 0 where all scores s [B, C] are equal."""
+    return -scores.float().log_softmax(1).mean(1) - math.log(scores.shape[1])
+
+
+def global_targets(old: Tensor, new: Tensor) -> Tensor:
+    """q: an image's probabilities of l old and k new classes from those of a teacher each (GD, section 3.2).
+
+    With p = softmax(old) [B, l], whose highest is p_j, c = softmax(new) [B, k] and r = l + k: q_j = p_j, the other old
+    classes have p (l - 1)/(r - 1), the new ones c (1 - p_j) k/(r - 1). It sums to 1. [B, r].
+    """
+    p, c = old.float().softmax(1), new.float().softmax(1)
+    num_old, num_new = p.shape[1], c.shape[1]
+    others = num_old + num_new - 1
+    highest, j = p.max(1, keepdim=True)
+    spread = (p * ((num_old - 1) / others)).scatter(1, j, highest)
+    return torch.cat([spread, c * (1 - highest) * (num_new / others)], dim=1)
+
+
+def class_balance(counts: Tensor) -> Tensor:
+    """w_y = n / (n_y C): by these weights all of C classes count alike, which have n_y images [C] and n together."""
+    return counts.sum() / (counts * len(counts)).clamp(min=1)
+
+
+def weighted_cross_entropy(scores: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """L = -sum_b w_b log softmax(scores_b)[labels_b], a sum. scores [B, C], labels and weights w [B]."""
+    return (weights * F.cross_entropy(scores.float(), labels, reduction="none")).sum()
 
 
 # The generators' losses (the paper's section 3.3). Maps are h [B, C, H, W]: B samples, C channels, H x W pixels. Each
