@@ -23,6 +23,7 @@ from daydream.experiment.session import Course, Cursor, Progress, Session, alone
 from daydream.export.classifier import Classifier, of_state
 from daydream.methods import load_method, source_digest
 from daydream.methods.method import Method, Setup
+from daydream.nets.efficientnet_lite import normalisation
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import check_backbone, check_image_size
 from daydream.nets.resnet import parameter_count
@@ -99,7 +100,7 @@ class Experiment:
 
     def _method(self) -> Method[Any]:
         run = self.config.run
-        prepare = Prepare(self.data.mean, self.data.std, self.data.network_size)
+        prepare = Prepare(*normalisation(run.backbone, self.data.mean, self.data.std), self.data.network_size)
         augment = AUGMENTATIONS[self.data.augmentation](prepare)
         setup = Setup(run.backbone, run.cut, self.budget, prepare, augment, run.seed)
         return load_method(run.method)(self.config.method, setup)
