@@ -11,7 +11,12 @@ from daydream.methods import load_method
 TINY_DATA = {"classes": 6, "train_per_class": 12, "test_per_class": 6, "image_size": 16, "pile_size": 60}
 TINY_RUN = {"backbone": "resnet10", "base": 2, "steps": 2, "memory": 12, "checkpoint_every": 1}
 TINY_RECIPE = {"base_epochs": 2, "epochs": 2, "batch_size": 8, "lr": 0.05}
-TINY_STAGES: dict[str, dict[str, int]] = {"bic": {"correction_epochs": 4}, "podnet": {"finetune_epochs": 3}}
+TINY_STAGES: dict[str, dict[str, int]] = {
+    "bic": {"correction_epochs": 4},
+    "podnet": {"finetune_epochs": 3},
+    "simplecil": {"base_epochs": 4},
+    "ranpac": {"base_epochs": 4, "width": 64},
+}
 """Lengths of the stages that are a method's own."""
 TINY_IMAGINATION = {"generator_epochs": 2, "generator_updates": 2, "generator_width": 16}
 

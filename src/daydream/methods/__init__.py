@@ -50,6 +50,8 @@ METHODS: dict[str, tuple[str, str]] = {
     "bic": ("daydream.methods.bic:BiC", "distillation, then two numbers that correct the bias towards new classes"),
     "ucir": ("daydream.methods.ucir:UCIR", "cosine head, features held to the old ones, a margin for old classes"),
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
+    "simplecil": ("daydream.methods.simplecil:SimpleCIL", "nearest class mean on frozen features; nothing is kept"),
+    "ranpac": ("daydream.methods.ranpac:RanPAC", "random projection and ridge regression on frozen features"),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }
 
