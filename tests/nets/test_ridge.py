@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daydream.nets import ridge
-from daydream.nets.ridge import Projection, Sums, balanced, fit, fit_best, fit_sums, normalised
+from daydream.nets.ridge import GRID, Projection, Sums, balanced, fit, fit_best, fit_sums, normalised
 
 CLASSES = 4
 
@@ -195,3 +195,16 @@ def test_a_projection_is_taken_where_leaving_out_prefers_it_and_only_there() -> 
     flat = torch.randn(200, 40, generator=torch.Generator().manual_seed(2))
     assert fit_best(flat, (flat[:, 0] > 0).long(), 2).ridge.projection is None
     assert ridge.WIDEST == 4096
+
+
+def test_of_many_pictures_a_part_chooses_the_strength_and_all_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = pictures((60,) * 4, apart=0.4)
+    whole = fit(features, labels, CLASSES)
+    monkeypatch.setattr(ridge, "SCORES", 240)
+    monkeypatch.setattr(ridge, "ROWS", 7)
+    part = fit(features, labels, CLASSES)
+    every = fit(features, labels, CLASSES, grid=(part.ridge.strength,))
+    assert part.left_out.shape == whole.left_out.shape
+    assert torch.allclose(part.left_out, every.left_out)
+    assert not torch.equal(part.errors, whole.errors)
+    assert abs(GRID.index(part.ridge.strength) - GRID.index(whole.ridge.strength)) <= 2

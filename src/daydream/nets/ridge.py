@@ -30,6 +30,8 @@ GRID = tuple(10 ** (k / 2) for k in range(-8, 9))
 CLOSE = 1e-9  # errors nearer than this share of the least are equal, and the larger strength is taken
 RANK = 1e-12  # eigenvalues below this share of the largest are rounding
 WIDEST = 4096
+ROWS = 4096  # pictures judged at once: bounds the memory that takes
+SCORES = 2 * 10**7  # scores computed for each strength: of more, every so many pictures in their order are judged
 PROJECTED = 2000  # pictures up to which a projection is tried: above, its eigenvectors take minutes
 
 
@@ -141,7 +143,11 @@ def fit(
     weights: Tensor | None = None,
     projection: Projection | None = None,
 ) -> Fit:
-    """Fit features [N, D] with labels [N]; the strength by leave-one-out, ties to the larger."""
+    """Fit features [N, D] with labels [N]; the strength by leave-one-out, ties to the larger.
+
+    Of very many pictures the strength is chosen by a part, which depends on their order: whoever wants the same fit of
+    the same pictures gives them in the same order.
+    """
     z = normalised(features)
     z = z if projection is None else projection(z)
     w = balanced(labels, classes) if weights is None else weights.double()
@@ -150,21 +156,27 @@ def fit(
     s, shift = _spectrum(z, w), share @ y
     b = root * (y - shift)
     turned = s.places.T @ b
-    squares = s.places**2
 
-    def residuals(strength: float) -> Tensor:
-        """Return y - score [N, C] of each picture under the classifier fitted without it."""
+    def missed(strength: float, rows: Tensor) -> Tensor:
+        """Return y - score [B, C] of some pictures, each under the classifier fitted without it."""
         shrunk = 1 / (s.values + strength * s.unit)
-        leverage = squares @ shrunk + share
-        fitted = s.places @ (shrunk[:, None] * turned)
-        return (b - fitted) / root / (1 - leverage).clamp(min=RANK)[:, None]
+        places = s.places[rows]
+        leverage = places**2 @ shrunk + share[rows]
+        fitted = places @ (shrunk[:, None] * turned)
+        return (b[rows] - fitted) / root[rows] / (1 - leverage).clamp(min=RANK)[:, None]
 
-    errors = torch.stack([share @ (residuals(strength) ** 2).sum(1) for strength in grid])
+    def squares(strength: float, every: int) -> Tensor:
+        """Return the weighted squared error of each picture, or of every so many."""
+        places = torch.arange(0, len(y), every, device=y.device)
+        return torch.cat([share[rows] * missed(strength, rows).square().sum(1) for rows in places.split(ROWS)])
+
+    every = max(1, math.ceil(len(y) * classes / SCORES))
+    errors = torch.stack([squares(strength, every).sum() / share[::every].sum() for strength in grid])
     chosen = _least(errors)
-    missed = residuals(grid[chosen])
+    gaps = torch.cat([missed(grid[chosen], rows) for rows in torch.arange(len(y), device=y.device).split(ROWS)])
     weight = s.basis @ (turned / (s.values + grid[chosen] * s.unit)[:, None])
     ridge = Ridge(weight.T.contiguous(), shift - s.mean @ weight, grid[chosen], projection)
-    return Fit(ridge, y - missed, errors, (missed**2).sum(1) * share * len(y))
+    return Fit(ridge, y - gaps, errors, gaps.square().sum(1) * share * len(y))
 
 
 def fit_best(features: Tensor, labels: Tensor, classes: int, *, widest: int = WIDEST) -> Fit:
