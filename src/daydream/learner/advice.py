@@ -17,6 +17,8 @@ from daydream.learner.exact import ExactModel, Known, accuracy, left_out, probab
 
 ALIKE = 0.98
 """Cosine of two pictures' features from which they are called the same picture."""
+SURER = 50.0
+"""How many times likelier than its own another class must be for a picture to be called mislabelled."""
 FAR = 3.5  # deviations, measured by the median, below which a picture's nearest is called far
 COMPARED = 20_000  # pictures compared each with each; above, only within a class
 CHUNK = 1024
@@ -33,7 +35,7 @@ class Doubt:
     other: str
     """The class it looks like, or that its double is in; of an odd one, its own."""
     strength: float
-    """Probability of the other class, cosine to the double, or deviations from its like: the more, the surer."""
+    """How many times likelier the other class is, cosine to the double, or deviations from its like."""
 
 
 @dataclass(frozen=True)
@@ -84,28 +86,23 @@ def _left_out_probabilities(model: ExactModel) -> Tensor:
 
 
 def _mislabelled(model: ExactModel, known: Known) -> list[Doubt]:
-    """Find pictures that another class claims as surely as its own (confident learning, Northcutt et al. 2021).
+    """Find pictures that another class claims and that hardly look like their own.
 
-    Class j claims a picture whose left-out probability of j reaches the mean of that of j's own pictures; it is doubted
-    if the likeliest class that claims it is not the one it was given as.
+    Class j claims a picture whose left-out probability of j reaches the mean of that of j's own pictures (confident
+    learning, Northcutt et al. 2021). That alone also names most plain mistakes of the classifier, so the likeliest
+    claimant must be `SURER` times as likely as the class the picture was given as.
     """
     p, labels = _left_out_probabilities(model), known.labels
     told = known.counts > 1
     own = p.gather(1, labels[:, None]).squeeze(1)
     level = torch.zeros(len(known.names), dtype=p.dtype).index_add_(0, labels, own) / known.counts
-    claimed = p.masked_fill((p < level) | ~told, -1)
-    best, other = claimed.max(1)
-    wrong = (best > 0) & (other != labels) & told[labels] & (best > own)
-    return [
-        Doubt(
-            int(known.digests[i]),
-            known.names[int(labels[i])],
-            "mislabelled",
-            known.names[int(other[i])],
-            float(best[i]),
-        )
-        for i in wrong.nonzero().squeeze(1).tolist()
-    ]
+    best, other = p.masked_fill((p < level) | ~told, -1).max(1)
+    times = best / own
+    found = []
+    for i in ((times >= SURER) & (other != labels) & told[labels]).nonzero().squeeze(1).tolist():
+        given, seems = known.names[int(labels[i])], known.names[int(other[i])]
+        found.append(Doubt(int(known.digests[i]), given, "mislabelled", seems, float(times[i])))
+    return found
 
 
 def _unlike_or_alike(known: Known) -> list[Doubt]:
