@@ -148,14 +148,15 @@ def fit(
     Of very many pictures the strength is chosen by a part, which depends on their order: whoever wants the same fit of
     the same pictures gives them in the same order.
     """
-    z = normalised(features)
-    z = z if projection is None else projection(z)
     w = balanced(labels, classes) if weights is None else weights.double()
-    y = F.one_hot(labels, classes).double()
     root, share = w.sqrt()[:, None], w / w.sum()
-    s, shift = _spectrum(z, w), share @ y
-    b = root * (y - shift)
-    turned = s.places.T @ b
+    s = _spectrum(normalised(features) if projection is None else projection(normalised(features)), w)
+    shift = torch.zeros(classes, dtype=torch.float64, device=w.device).index_add_(0, labels, share)
+    portions = torch.arange(len(labels), device=labels.device).split(ROWS)  # no [N, C] but the result is ever held
+    turned = torch.zeros(classes, len(s.values), dtype=torch.float64, device=w.device)
+    for rows in portions:
+        turned.index_add_(0, labels[rows], root[rows] * s.places[rows])
+    turned = turned.T - torch.outer(s.places.T @ root[:, 0], shift)
 
     def missed(strength: float, rows: Tensor) -> Tensor:
         """Return y - score [B, C] of some pictures, each under the classifier fitted without it."""
@@ -163,20 +164,26 @@ def fit(
         places = s.places[rows]
         leverage = places**2 @ shrunk + share[rows]
         fitted = places @ (shrunk[:, None] * turned)
-        return (b[rows] - fitted) / root[rows] / (1 - leverage).clamp(min=RANK)[:, None]
+        target = root[rows] * (F.one_hot(labels[rows], classes) - shift)
+        return (target - fitted) / root[rows] / (1 - leverage).clamp(min=RANK)[:, None]
 
-    def squares(strength: float, every: int) -> Tensor:
-        """Return the weighted squared error of each picture, or of every so many."""
-        places = torch.arange(0, len(y), every, device=y.device)
-        return torch.cat([share[rows] * missed(strength, rows).square().sum(1) for rows in places.split(ROWS)])
+    every = max(1, math.ceil(len(labels) * classes / SCORES))
+    some = torch.arange(0, len(labels), every, device=labels.device)
 
-    every = max(1, math.ceil(len(y) * classes / SCORES))
-    errors = torch.stack([squares(strength, every).sum() / share[::every].sum() for strength in grid])
+    def error(strength: float) -> Tensor:
+        whole = [share[rows] @ missed(strength, rows).square().sum(1) for rows in some.split(ROWS)]
+        return torch.stack(whole).sum() / share[some].sum()
+
+    errors = torch.stack([error(strength) for strength in grid])
     chosen = _least(errors)
-    gaps = torch.cat([missed(grid[chosen], rows) for rows in torch.arange(len(y), device=y.device).split(ROWS)])
+    left_out, losses = torch.empty(len(labels), classes, dtype=torch.float64, device=w.device), torch.empty_like(w)
+    for rows in portions:
+        gap = missed(grid[chosen], rows)
+        left_out[rows] = F.one_hot(labels[rows], classes) - gap
+        losses[rows] = share[rows] * len(labels) * gap.square().sum(1)
     weight = s.basis @ (turned / (s.values + grid[chosen] * s.unit)[:, None])
     ridge = Ridge(weight.T.contiguous(), shift - s.mean @ weight, grid[chosen], projection)
-    return Fit(ridge, y - gaps, errors, gaps.square().sum(1) * share * len(y))
+    return Fit(ridge, left_out, errors, losses)
 
 
 def fit_best(features: Tensor, labels: Tensor, classes: int, *, widest: int = WIDEST) -> Fit:
