@@ -22,6 +22,8 @@ TINY_STAGES: dict[str, dict[str, int]] = {
     "mnemonics": {"exemplar_epochs": 3, "inner_steps": 3, "finetune_epochs": 2},
     "dmc": {"updates": 4},
     "gd": {"finetune_epochs": 2},
+    "simplecil": {"base_epochs": 4},
+    "ranpac": {"base_epochs": 4, "width": 64},
 }
 """Lengths of the stages that are a method's own."""
 TINY_IMAGINATION = {

@@ -21,7 +21,9 @@ class RunSettings:
     data: str = setting("shapes", "data set: see `daydream datasets`")
     root: str = setting("", "folder or archive the data set is read from")
     method: str = setting("replay", "method: see `daydream methods`, or FILE.py:Class for your own")
-    backbone: str = setting("resnet32", "network: resnet32, resnet10, resnet18, resnet18-small, or timm:NAME")
+    backbone: str = setting(
+        "resnet32", "network: resnet32, resnet10, resnet18, resnet18-small, efficientnet-lite0 to 2, or timm:NAME"
+    )
     cut: str = setting("stage3", "the stage the network is cut after, into a lower and an upper half", expert=True)
     base: int | None = setting(None, "classes of the base task; by default half of them")
     steps: int = setting(5, "increments the other classes arrive in")

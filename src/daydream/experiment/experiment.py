@@ -20,6 +20,7 @@ from daydream.experiment.session import Course, Cursor, Session, alone
 from daydream.export.classifier import Classifier, of_state
 from daydream.methods import load_method, source_digest
 from daydream.methods.method import Method, Setup
+from daydream.nets.efficientnet_lite import normalisation
 from daydream.nets.network import check_backbone, check_image_size
 from daydream.protocol.memory import Budget, Memory
 from daydream.protocol.stream import Stream, Task, class_order, make_stream
@@ -92,7 +93,7 @@ class Experiment:
 
     def _method(self) -> Method[Any]:
         run = self.config.run
-        prepare = Prepare(self.data.mean, self.data.std, self.data.network_size)
+        prepare = Prepare(*normalisation(run.backbone, self.data.mean, self.data.std), self.data.network_size)
         augment = AUGMENTATIONS[self.data.augmentation](prepare)
         kind = load_method(run.method)
         pile = self.pile if kind.needs_pile else None

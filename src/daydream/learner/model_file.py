@@ -40,7 +40,8 @@ from daydream.methods import METHODS, load_method
 from daydream.methods.method import network
 from daydream.nets.extractor import whole
 from daydream.nets.generators import GeneratorBank
-from daydream.nets.timm_backbone import PREFIX, architecture
+from daydream.nets.network import architecture
+from daydream.nets.timm_backbone import PREFIX
 from daydream.settings import from_dict, require
 from daydream.stages.stage import Kinds, State
 from daydream.storage.older import upgraded_parts

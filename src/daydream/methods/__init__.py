@@ -67,6 +67,8 @@ METHODS: dict[str, tuple[str, str]] = {
         "an expert on new classes, then a student of two teachers on the pile alone",
     ),
     "gd": ("daydream.methods.gd:GD", "three teachers, of old, of new and of all classes, on unlabelled images too"),
+    "simplecil": ("daydream.methods.simplecil:SimpleCIL", "nearest class mean on frozen features; nothing is kept"),
+    "ranpac": ("daydream.methods.ranpac:RanPAC", "random projection and ridge regression on frozen features"),
     "joint": ("daydream.methods.joint:Joint", "train on all data at once (or again at each task): the upper bound"),
 }
 

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from daydream.errors import UserError, unknown
+from daydream.nets.efficientnet_lite import FAMILY, SCALES, check_efficientnet, efficientnet_lite, without_weights
 from daydream.nets.heads import HEADS, Head
 from daydream.nets.norm import Hosting
 from daydream.nets.resnet import BACKBONES, Backbone, pooled, to_channels_last
 from daydream.nets.side_streams import Beside
-from daydream.nets.timm_backbone import PREFIX, architecture, check_timm, check_timm_image_size, timm_backbone
+from daydream.nets.timm_backbone import PREFIX, check_timm, check_timm_image_size, timm_backbone
+from daydream.nets.timm_backbone import architecture as timm_architecture
 
 STAGES = ("stage1", "stage2", "stage3", "stage4")
 
@@ -23,8 +25,10 @@ def check_backbone(backbone: str, cut: str) -> None:
     """Raise the user's mistake if there is no such backbone, or no such place to cut it."""
     if backbone.startswith(PREFIX):
         check_timm(backbone)
+    elif backbone.startswith(FAMILY):
+        check_efficientnet(backbone)
     elif backbone not in BACKBONES:
-        raise unknown("backbone", backbone, [*BACKBONES, f"{PREFIX}NAME"])
+        raise unknown("backbone", backbone, [*BACKBONES, *SCALES, f"{PREFIX}NAME"])
     if cut not in STAGES[:-1]:
         raise UserError(f"--cut {cut} is not a stage to cut after; take one of {', '.join(STAGES[:-1])}")
 
@@ -37,7 +41,14 @@ def check_image_size(backbone: str, size: int) -> None:
 
 def make_backbone(backbone: str) -> Backbone:
     """Build a backbone by its name."""
+    if backbone.startswith(FAMILY):
+        return efficientnet_lite(backbone)
     return timm_backbone(backbone) if backbone.startswith(PREFIX) else BACKBONES[backbone]()
+
+
+def architecture(backbone: str) -> str:
+    """Return a backbone's name without its starting weights: all that is needed to load other weights into it."""
+    return without_weights(backbone) if backbone.startswith(FAMILY) else timm_architecture(backbone)
 
 
 class Pool(nn.Module):

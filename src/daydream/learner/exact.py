@@ -1,0 +1,322 @@
+"""The exact learner: ridge regression on frozen features, whose lessons forget nothing and whose forgetting is exact.
+
+A model is the pictures it knows (feature, label, digest; no pixels) and what follows from them. Lessons, forgetting,
+renaming and merging change the pictures; all else is solved again from them, in one order whatever order they came in.
+So any lessons that bring the same pictures make the same model, and one that forgot is one that never learnt.
+
+Shapes: N pictures, D features, C classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from daydream.errors import UserError, unknown
+from daydream.learner.calibration import fit_temperature, rejection_threshold
+from daydream.nets.ridge import Fit, Ridge, Sums, fit_best, fit_sums, normalised
+from daydream.settings import require
+
+KEPT_STATES = 3
+"""Lessons that can be undone."""
+FLAT = 1e-9  # scores that spread less than this are equal
+
+
+@dataclass(frozen=True)
+class Known:
+    """The pictures a model knows, by class name and then by digest."""
+
+    names: tuple[str, ...]
+    """In order of arrival; labels index them."""
+    labels: Tensor
+    """[N] int64."""
+    digests: Tensor
+    """[N] int64: of the pixels."""
+    features: Tensor | None
+    """[N, D] float32; None where only sums are kept."""
+    sums: Sums | None = None
+    """In place of features: of unit features, classes as in `names`."""
+
+    @property
+    def counts(self) -> Tensor:
+        """Return the pictures of each class [C]."""
+        return torch.bincount(self.labels, minlength=len(self.names))
+
+    def where(self, keep: Tensor) -> "Known":
+        """Return the pictures of a mask, without classes that have none left."""
+        kept = replace(
+            self,
+            labels=self.labels[keep],
+            digests=self.digests[keep],
+            features=None if self.features is None else self.features[keep],
+        )
+        present = kept.counts > 0
+        place = present.cumsum(0) - 1
+        names = tuple(name for name, there in zip(self.names, present.tolist(), strict=True) if there)
+        sums = None if self.sums is None else replace(
+            self.sums, sums=self.sums.sums[present], counts=self.sums.counts[present]
+        )  # fmt: skip
+        return replace(kept, names=names, labels=place[kept.labels], sums=sums)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What follows from the pictures."""
+
+    ridge: Ridge
+    """One column for each class, in the order of names."""
+    temperature: float | None
+    """Probabilities are softmax(scores / temperature); None where nothing could tell it."""
+    confidences: Tensor
+    """[M] highest probability of each picture that was left out of the fit: what a rejection is set by."""
+    accuracy: tuple[float | None, ...]
+    """Of each class, in per cent, on its pictures left out in turn; None where it has fewer than two."""
+
+
+@dataclass(frozen=True)
+class ExactModel:
+    """All that the next lesson, or a prediction, needs."""
+
+    embedding: str
+    """Identity of the features: those of another network or preparation do not fit."""
+    known: Known
+    judged: Judged
+    earlier: tuple[Known, ...] = ()
+    """The last states before this one, newest last. Of kept features they hold none: their pictures are still known."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.known.names
+
+
+# What changes the pictures.
+
+
+def learn(
+    before: ExactModel | None,
+    embedding: str,
+    names: Sequence[str],
+    labels: Tensor,
+    digests: Tensor,
+    features: Tensor,
+    *,
+    keep_features: bool = True,
+) -> ExactModel:
+    """Learn pictures: features [N, D], their labels [N] among `names`, new and known, and their digests [N].
+
+    A picture that the model has under the same class is passed over. `keep_features` is for a new model to say.
+    """
+    require(len(labels) > 0, "a lesson needs a picture or more")
+    if before is not None and before.embedding != embedding:
+        raise UserError("the model's features are of another network or another preparation: it cannot learn with this")
+    given = sorted({names[label] for label in labels.tolist()})
+    known = before.known.names if before is not None else ()
+    every = (*known, *(name for name in given if name not in known))
+    place = torch.tensor([every.index(name) if name in every else -1 for name in names])[labels]
+    if before is not None:
+        fresh = ~_among(place, digests, before.known)
+        place, digests, features = place[fresh], digests[fresh], features[fresh]
+    lesson = _ordered(Known(every, place, digests, features.float().cpu()))
+    if before is None:
+        return _solved(embedding, lesson if keep_features else _summed(lesson), ())
+    if not len(lesson.labels):
+        return before
+    if before.known.features is None:
+        lesson = _summed(lesson)
+    return _solved(embedding, _joined(before.known, lesson), _remembered(before))
+
+
+def forget(model: ExactModel, gone: Tensor, features: Tensor | None = None) -> ExactModel:
+    """Take out pictures by a mask [N] over `known`; earlier states go too, which hold them.
+
+    A model without features needs those of the pictures again, in the order of the mask.
+    """
+    known = model.known
+    if bool(gone.all()):
+        raise UserError("nothing would be left of the model: delete its file instead")
+    if known.sums is not None:
+        if features is None or len(features) != int(gone.sum()):
+            raise UserError("this model keeps no features, so it can only forget pictures that are given again")
+        part = Sums.of(normalised(features), known.labels[gone], len(known.names))
+        known = replace(known, sums=known.sums - part)
+    return _solved(model.embedding, known.where(~gone), ())
+
+
+def pictures_of(model: ExactModel, name: str) -> Tensor:
+    """Return the mask [N] of a class's pictures."""
+    return model.known.labels == _label(model, name)
+
+
+def pictures_with(model: ExactModel, digests: Tensor) -> Tensor:
+    """Return the mask [N] of pictures by their digests, each of which must be known."""
+    absent = ~torch.isin(digests, model.known.digests)
+    if bool(absent.any()):
+        raise UserError(f"{int(absent.sum())} of {len(digests)} pictures are not among those the model has learnt")
+    return torch.isin(model.known.digests, digests)
+
+
+def undo(model: ExactModel) -> ExactModel:
+    """Return the model as it was before its last change, forgetting excepted."""
+    if not model.earlier:
+        raise UserError("there is no earlier state to go back to: three are kept, and none across a forgetting")
+    before, known = model.earlier[-1], model.known
+    if known.features is not None:
+        order = known.digests.argsort()
+        place = order[torch.searchsorted(known.digests[order], before.digests)]
+        before = replace(before, features=known.features[place])
+    return _solved(model.embedding, before, model.earlier[:-1])
+
+
+def rename(model: ExactModel, name: str, to: str) -> ExactModel:
+    """Give a class another name."""
+    label = _label(model, name)
+    if to in model.names:
+        raise UserError(f"there is a class '{to}' already: to make one class of both, merge them")
+    names = tuple(to if place == label else old for place, old in enumerate(model.names))
+    return _solved(model.embedding, _ordered(replace(model.known, names=names)), _remembered(model))
+
+
+def merge(model: ExactModel, names: Sequence[str], into: str) -> ExactModel:
+    """Make one class of several; a picture that was in more than one of them is kept once."""
+    known, labels = model.known, sorted({_label(model, name) for name in names})
+    require(len(labels) >= 2, "merging takes two classes or more")
+    if into in model.names and model.names.index(into) not in labels:
+        raise UserError(f"there is a class '{into}' already, which is not one of those to merge")
+    target = labels[0]
+    joined = torch.isin(known.labels, torch.tensor(labels))
+    sums = known.sums
+    if sums is not None:
+        doubled = len(known.digests[joined].unique()) < int(joined.sum())
+        require(not doubled, "these classes share pictures, which a model without features cannot tell apart")
+        place = torch.arange(len(known.names))
+        place[labels] = target
+        added = torch.zeros_like(sums.sums).index_add_(0, place, sums.sums)
+        sums = replace(sums, sums=added, counts=torch.zeros_like(sums.counts).index_add_(0, place, sums.counts))
+    renamed = tuple(into if label == target else name for label, name in enumerate(known.names))
+    together = replace(known, names=renamed, labels=torch.where(joined, target, known.labels), sums=sums)
+    return _solved(model.embedding, _ordered(together.where(torch.ones_like(joined))), _remembered(model))
+
+
+# What a model says.
+
+
+def scores(model: ExactModel, features: Tensor) -> Tensor:
+    """Return scores [N, C] of features [N, D]."""
+    return model.judged.ridge.scores(features)
+
+
+def probabilities(model: ExactModel, features: Tensor) -> Tensor:
+    """Return calibrated probabilities [N, C] of features [N, D]."""
+    temperature = model.judged.temperature
+    if temperature is None:
+        raise UserError("this model keeps no features, so its probabilities need test pictures to be fitted on")
+    return (scores(model, features) / temperature).softmax(1)
+
+
+def rejection(model: ExactModel, share: float) -> float:
+    """Return the probability below which a picture is likely of no known class: a share of known ones is below too."""
+    if model.judged.temperature is None:
+        raise UserError("this model keeps no features, so a rejection needs test pictures to be set by")
+    if not 0 < share < 1:
+        raise UserError(f"--reject {share} must lie between 0 and 1: the share of known pictures it may cost")
+    return rejection_threshold(model.judged.confidences, 1 - share)
+
+
+def calibrated(model: ExactModel, features: Tensor, labels: Tensor) -> ExactModel:
+    """Fit temperature and confidences of a model on test pictures that it did not learn."""
+    temperature, confidences = _calibration(scores(model, features), labels)
+    return replace(model, judged=replace(model.judged, temperature=temperature, confidences=confidences))
+
+
+def accuracy(model: ExactModel) -> float | None:
+    """Return the mean over classes of their accuracy on pictures left out, in per cent; None where nothing tells it."""
+    known = [value for value in model.judged.accuracy if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+# How it follows from the pictures.
+
+
+def left_out(known: Known) -> Fit:
+    """Fit the pictures, and tell what each scores under a classifier fitted without it; classes in `names`' order."""
+    assert known.features is not None
+    ranks = _ranks(known.names)
+    found = fit_best(known.features, ranks[known.labels], len(known.names))
+    ridge = replace(found.ridge, weight=found.ridge.weight[ranks], bias=found.ridge.bias[ranks])
+    return replace(found, ridge=ridge, left_out=found.left_out[:, ranks])
+
+
+def _solved(embedding: str, known: Known, earlier: tuple[Known, ...]) -> ExactModel:
+    if known.sums is not None:
+        nothing = torch.zeros(0, dtype=torch.float64)
+        judged = Judged(fit_sums(known.sums), None, nothing, (None,) * len(known.names))
+        return ExactModel(embedding, known, judged, earlier)
+    found, counts = left_out(known), known.counts
+    # Of a class's only picture, the fit without it knows nothing.
+    told = (counts[known.labels] > 1) & (len(known.names) > 1)
+    temperature, confidences = _calibration(found.left_out[told], known.labels[told])
+    right = (found.left_out.argmax(1) == known.labels).double()
+    shares = [right[(known.labels == label) & told] for label in range(len(known.names))]
+    per_class = tuple(100 * float(share.mean()) if len(share) else None for share in shares)
+    return ExactModel(embedding, known, Judged(found.ridge, temperature, confidences, per_class), earlier)
+
+
+def _calibration(given: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+    """Return the temperature of scores [N, C] and the highest probability of each."""
+    spread = float((given - given.mean(1, keepdim=True)).square().mean().sqrt()) if len(given) else 1.0
+    unit = spread if spread > FLAT else 1.0
+    temperature = unit * (fit_temperature(given / unit, labels) if len(given) else 1.0)
+    return temperature, (given / temperature).softmax(1).amax(1) if len(given) else given.new_zeros(0)
+
+
+def _label(model: ExactModel, name: str) -> int:
+    if name not in model.names:
+        raise unknown("class", name, model.names)
+    return model.names.index(name)
+
+
+def _ranks(names: tuple[str, ...]) -> Tensor:
+    """Return the place of each name in alphabetical order [C]."""
+    place = {name: rank for rank, name in enumerate(sorted(names))}
+    return torch.tensor([place[name] for name in names])
+
+
+def _ordered(known: Known) -> Known:
+    """Return the pictures by class name and digest, each once."""
+    order = known.digests.argsort(stable=True)
+    order = order[_ranks(known.names)[known.labels[order]].argsort(stable=True)]
+    labels, digests = known.labels[order], known.digests[order]
+    first = torch.ones(len(order), dtype=torch.bool)
+    first[1:] = (labels[1:] != labels[:-1]) | (digests[1:] != digests[:-1])
+    features = None if known.features is None else known.features[order][first]
+    return replace(known, labels=labels[first], digests=digests[first], features=features)
+
+
+def _joined(known: Known, lesson: Known) -> Known:
+    """Return the pictures of both; `lesson` names the classes of both, those of `known` first."""
+    features = None
+    if known.features is not None and lesson.features is not None:
+        features = torch.cat([known.features, lesson.features])
+    sums = known.sums + lesson.sums if known.sums is not None and lesson.sums is not None else None
+    labels, digests = torch.cat([known.labels, lesson.labels]), torch.cat([known.digests, lesson.digests])
+    return _ordered(Known(lesson.names, labels, digests, features, sums))
+
+
+def _summed(known: Known) -> Known:
+    """Return the pictures with sums in the place of features."""
+    assert known.features is not None
+    sums = Sums.of(normalised(known.features), known.labels, len(known.names))
+    return replace(known, features=None, sums=sums)
+
+
+def _among(labels: Tensor, digests: Tensor, known: Known) -> Tensor:
+    """Return which pictures [N] are known under the same class."""
+    pairs = set(zip(known.labels.tolist(), known.digests.tolist(), strict=True))
+    return torch.tensor(
+        [pair in pairs for pair in zip(labels.tolist(), digests.tolist(), strict=True)], dtype=torch.bool
+    )
+
+
+def _remembered(model: ExactModel) -> tuple[Known, ...]:
+    return (*model.earlier, replace(model.known, features=None))[-KEPT_STATES:]

@@ -1,0 +1,94 @@
+"""An exact model through JSON and safetensors, and files that lie."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from exactly import pictures
+from safetensors.torch import load, save
+from torch import Tensor
+
+from daydream.errors import UserError
+from daydream.learner import exact
+from daydream.learner.exact import ExactModel
+from daydream.learner.exact_file import packed, unpacked
+
+PROBE = torch.randn(8, 24, generator=torch.Generator().manual_seed(2))
+
+
+def written(model: ExactModel) -> tuple[bytes, bytes]:
+    about, tensors = packed(model)
+    return json.dumps(about).encode(), save({name: value.contiguous() for name, value in tensors.items()})
+
+
+def read(content: tuple[bytes, bytes]) -> ExactModel:
+    return unpacked(json.loads(content[0]), load(content[1]))
+
+
+def taught(keep: bool = True) -> ExactModel:
+    given = pictures()
+    return given.of("c", "d").taught(given.of("a", "b").taught(keep_features=keep))
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_model_comes_back_as_it_was(keep: bool) -> None:
+    model = taught(keep)
+    back = read(written(model))
+    assert back.names == model.names
+    assert torch.equal(exact.scores(back, PROBE), exact.scores(model, PROBE))
+    assert back.judged.temperature == model.judged.temperature
+    assert back.judged.accuracy == model.judged.accuracy
+    assert exact.undo(back).names == ("a", "b")
+    given = pictures((3,), draw=7)
+    after = [exact.learn(m, "net", ("new",), given.labels, given.digests, given.features) for m in (back, model)]
+    assert torch.equal(exact.scores(after[0], PROBE), exact.scores(after[1], PROBE))
+
+
+def test_nothing_of_what_was_forgotten_is_written() -> None:
+    model = taught()
+    gone = exact.pictures_of(model, "b")
+    assert model.known.features is not None
+    feature, digest = model.known.features[gone][0].numpy().tobytes(), model.known.digests[gone][:1].numpy().tobytes()
+    before = written(model)
+    assert feature in before[1]
+    assert digest in before[1]
+    after = written(exact.forget(model, gone))
+    assert feature not in after[1]
+    assert digest not in after[1]
+    assert b'"b"' not in after[0]
+
+
+LIES: list[tuple[str, Any]] = [
+    ("names", [[]]),
+    ("names", [["a", "a", "c", "d"], ["a", "b"]]),
+    ("names", [["a", "b", "c", "d"]] * 9),
+    ("temperature", -1.0),
+    ("accuracy", [1.0]),
+    ("projection", [10**9, 0]),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), LIES)
+def test_words_that_do_not_fit_are_refused(key: str, value: Any) -> None:
+    about, tensors = packed(taught())
+    with pytest.raises(UserError):
+        unpacked({**about, key: value}, tensors)
+
+
+def lies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    labels, digests, features = (tensors[f"state0/{part}"] for part in ("labels", "digests", "features"))
+    return {
+        "state0/labels": labels + 1,
+        "state0/digests": digests[:-1],
+        "state0/features": features * torch.nan,
+        "weight": tensors["weight"][:, :-1],
+        "state1/digests": tensors["state1/digests"] + 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["state0/labels", "state0/digests", "state0/features", "weight", "state1/digests"])
+def test_tensors_that_do_not_fit_are_refused(name: str) -> None:
+    about, tensors = packed(taught())
+    with pytest.raises(UserError):
+        unpacked(about, {**tensors, name: lies(tensors)[name]})
