@@ -114,7 +114,8 @@ def _run(job: Job, out: Path, failure: Outcome | None) -> dict[str, Any]:
     found: dict[str, Any] = {"order": job.values["run"]["order"], **where}
     if result is not None:
         keys = ("average_nme", "average_cnn", "last_nme", "last_cnn", "seconds", "parameters")
-        known = {**{key: result[key] for key in keys}, "device": result["config"]["device"]}
+        grown = {"mean_parameters": result.get("mean_parameters", result["parameters"])}
+        known = {**{key: result[key] for key in keys}, **grown, "device": result["config"]["device"]}
         return {**found, **known}
     return {**found, "error": failure.error, "trace": failure.trace} if failure else found
 
