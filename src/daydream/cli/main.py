@@ -228,11 +228,12 @@ def train(start: Any, folder: Path, quiet: bool, as_json: bool) -> dict[str, Any
 def resume(run: RunPath, quiet: Quiet = False, as_json: Json = False) -> None:
     """Go on with a run that was stopped or killed, from its last checkpoint."""
     from daydream.engine.distributed import team
-    from daydream.experiment.config import config_from_json
+    from daydream.experiment.config import check_importing, config_from_json
     from daydream.experiment.experiment import Experiment
     from daydream.storage.run_folder import RunFolder
 
     folder = RunFolder.open(run)
+    check_importing(folder)
     if folder.result is not None:
         sys.stderr.write(f"{run} is finished already\n")
     with team().in_turn():
@@ -276,13 +277,14 @@ def look(
         int | None, typer.Option(help="look at the first classes of this task; by default of task 1")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="the picture; by default RUN/look.png")] = None,
+    method: cli_models.Trusted = "",
     as_json: Json = False,
 ) -> None:
     """Look at what a run's generators imagine: a t-SNE picture per class beside its real images, and numbers."""
     from daydream.cli.tables import look_table
     from daydream.report.look import look_at
 
-    found = look_at(run, classes or [], task, out or run / "look.png")
+    found = look_at(run, classes or [], task, out or run / "look.png", method)
     if as_json:
         sys.stdout.write(json.dumps(found) + "\n")
     else:

@@ -34,6 +34,9 @@ ModelPath = Annotated[Path, typer.Argument(help="a model file", show_default=Fal
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress")]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on standard output")]
+Trusted = Annotated[
+    str, typer.Option(metavar="FILE.py:Class", help="of a run by a method of your own: the file that may be imported")
+]
 NAMED = 10
 """Skipped files that are named one by one."""
 
@@ -273,16 +276,18 @@ def export(
             "--safetensors", "--out", "-o", help="write them as safetensors; of a run, RUN/network.safetensors"
         ),
     ] = None,
+    method: Trusted = "",
 ) -> None:
     """Write network and head for other programs, without generators or exemplars: as ONNX or as safetensors."""
     from daydream.nets.resnet import parameter_count
 
     if path.is_dir():
-        from daydream.experiment.config import config_from_json
+        from daydream.experiment.config import check_no_code, config_from_json
         from daydream.experiment.experiment import Experiment
         from daydream.storage.run_folder import RunFolder
 
         run = RunFolder.open(path)
+        check_no_code(run, method, "export")
         safetensors = safetensors if safetensors or onnx else path / "network.safetensors"
         classifier = Experiment(config_from_json(run.config)).classifier(run)
     else:

@@ -80,6 +80,13 @@ class RunFolder:
         return int(read_json(path, ["cursor"])["cursor"]["task"]) if path.exists() else 0
 
     @property
+    def identity(self) -> dict[str, Any] | None:
+        """Return what the last checkpoint says the run is; None where there is none yet."""
+        path = self.path / "checkpoint" / "latest.json"
+        found: dict[str, Any] | None = read_json(path, ["identity"])["identity"] if path.exists() else None
+        return found
+
+    @property
     def metrics_size(self) -> int:
         path = self.path / "metrics.jsonl"
         return path.stat().st_size if path.exists() else 0
