@@ -1,8 +1,14 @@
-"""Write files so that a reader sees the whole old one or the whole new one, and nothing else."""
+"""Write files so that a reader sees the whole old one or the whole new one, and nothing else.
+
+A folder may be a stranger's: nothing is ever written through a link, and no file of another's making is cut short.
+"""
 
 import contextlib
+import errno
 import json
+import logging
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,22 +16,40 @@ from typing import Any
 
 from daydream.errors import UserError
 
+log = logging.getLogger("daydream")
+
+SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+"""How any file is opened to be written: never through a link, and never waiting for a pipe's other end."""
+HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+"""What the system says of a lock that another process holds."""
+
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; rename it to `path` on success, remove it on failure."""
+def part_of(path: Path) -> Iterator[Path]:
+    """Yield a new file beside `path`, to be brought to its place by `land`; what was not is removed."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)
     part = Path(name)
     try:
         yield part
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    except BaseException:
+    finally:
         part.unlink(missing_ok=True)
-        raise
+
+
+def land(part: Path, path: Path) -> None:
+    """Bring a written part to its place, once it is on the disk; a link that is there is replaced, not followed."""
+    with part.open("rb+") as file:
+        os.fsync(file.fileno())
+    os.chmod(part, 0o644)
+    os.replace(part, path)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside `path`; rename it to `path` on success, remove it on failure."""
+    with part_of(path) as part:
+        yield part
+        land(part, path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -37,6 +61,18 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
+def append(path: Path, text: str) -> None:
+    """Append to a file, which must be one and no link; one with a second name elsewhere becomes a file of its own."""
+    if path.exists() and path.stat().st_nlink > 1:
+        with replacing(path) as part:
+            part.write_bytes(path.read_bytes())
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFELY, 0o666)
+    with os.fdopen(handle, "a", encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        file.write(text)
+
+
 @contextlib.contextmanager
 def locked(path: Path, complaint: str) -> Iterator[None]:
     """Hold a lock file while inside; whoever finds it held gets the complaint. The lock dies with its process."""
@@ -46,16 +82,23 @@ def locked(path: Path, complaint: str) -> Iterator[None]:
         yield
         return
     try:
-        opened = path.open("w")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | SAFELY, 0o600)
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise UserError(f"{path} is a link or no file, so it is no lock of daydream's: take it away") from error
         raise UserError(f"{path.parent} cannot be written to: {error.strerror}") from error
-    with opened as file:
+    with os.fdopen(handle, "rb+", buffering=0) as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_size:
+            raise UserError(f"{path} holds something, so it is no lock of daydream's: take it away")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise UserError(complaint) from error
+            if error.errno in HELD:
+                raise UserError(complaint) from error
+            log.warning("%s cannot be locked (%s): see that no second process writes there", path, error.strerror)
         # A holder that left between our opening and our locking took the file away: this lock would hold nobody off.
-        if not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+        if not path.exists() or not os.path.samestat(os.fstat(handle), path.stat()):
             raise UserError(complaint)
         try:
             yield

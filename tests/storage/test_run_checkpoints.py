@@ -71,8 +71,8 @@ def test_a_checkpoint_comes_back(folder: Path) -> None:
 
 
 def test_the_next_one_replaces_it_and_nothing_unnamed_stays(folder: Path) -> None:
-    (folder / ".net.main-x.safetensors.12.part").write_bytes(b"left by a killed process")
-    (folder / "net.old-00.safetensors").write_bytes(b"left by a killed process")
+    (folder / ".net.main.safetensors.0a_b9zqx.part").write_bytes(b"left by a killed process")
+    (folder / f"net.old-{10 * 'a0'}.safetensors").write_bytes(b"left by a killed process")
     save_checkpoint(folder, {"epoch": 2}, components(2.0))
     assert_holds(folder, 2, 2.0)
     assert len(list(folder.iterdir())) == 4

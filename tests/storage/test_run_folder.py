@@ -163,7 +163,7 @@ def test_a_disk_that_is_full_is_one_line(run: RunFolder, monkeypatch: pytest.Mon
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "open", full)
+    monkeypatch.setattr(runs.atomic, "append", full)
     with pytest.raises(UserError, match=r"metrics\.jsonl cannot be written: No space left.*daydream resume"):
         run.append({"kind": "epoch"})
     monkeypatch.setattr(runs.atomic, "write_json", full)

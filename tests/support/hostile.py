@@ -1,9 +1,14 @@
 """What a stranger might put into a run folder."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tiny_runs import StopIn, tiny_experiment
+
+from daydream.engine import Interrupted
 
 OWN = """
 import sys
@@ -35,3 +40,15 @@ def edited(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
     value = json.loads(file.read_text())
     change(value)
     file.write_text(json.dumps(value))
+
+
+def stopped(folder: Path) -> Path:
+    """Train a tiny run by the command's own means, and stop it in its second task."""
+    with contextlib.suppress(Interrupted):
+        tiny_experiment().start(folder, StopIn(1, "train"))
+    return folder
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return every file under a folder, by its path, with what it holds."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

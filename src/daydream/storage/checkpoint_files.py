@@ -20,10 +20,15 @@ from torch import Tensor
 
 from daydream import atomic
 from daydream.errors import UserError
-from daydream.storage.run_folder import read_json, resume_command
+from daydream.storage.run_folder import read_json, refuse_link, resume_command
 
 Components = Mapping[str, Mapping[str, Tensor]]
 DIGEST = 10  # bytes
+COMPONENT = re.compile(r"[^./\\\x00-\x1f-][^/\\\x00-\x1f]*")
+"""What a component may be called: nothing that leads to another folder."""
+FILE = re.compile(rf"({COMPONENT.pattern})-[0-9a-f]{{{2 * DIGEST}}}\.safetensors")
+OWN = re.compile(rf"{FILE.pattern}|\.({COMPONENT.pattern}\.safetensors|latest\.json)\.[0-9a-z_]{{8}}\.part")
+"""Names of our own making: nothing else in the folder is ever deleted."""
 UNWRITTEN = 2  # checkpoints that may wait to be written: a large one, and the one that soon follows it
 
 
@@ -34,6 +39,7 @@ def save_checkpoint(
 
     Components in `unchanged` are those of the previous checkpoint: they are named again, not written again.
     """
+    refuse_link(folder)
     try:
         folder.mkdir(exist_ok=True)
         files = {
@@ -46,7 +52,7 @@ def save_checkpoint(
             files |= {name: before[name] for name in unchanged}
         atomic.write_json(folder / "latest.json", {**info, "files": files})
         for path in folder.iterdir():
-            if path.name != "latest.json" and path.name not in files.values():
+            if OWN.fullmatch(path.name) and path.name not in files.values() and not path.is_dir():
                 path.unlink(missing_ok=True)
     except (OSError, SafetensorError) as error:
         raise UserError(
@@ -112,14 +118,13 @@ class CheckpointWriter:
 
 def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
     """Write a component and return its file's name; the tensors go to the disk from where they lie, without a copy."""
-    written = folder / f"{name}.safetensors"  # until its content is known; if that is never, nothing names it
-    with atomic.replacing(written) as part:
+    if not COMPONENT.fullmatch(name):
+        raise UserError(f"a network of a state is called {name!r}, which no file can be called")
+    with atomic.part_of(folder / f"{name}.safetensors") as part:
         save_file({key: value.detach().contiguous().cpu() for key, value in tensors.items()}, part)
-    path = folder / f"{name}-{_digest(written)}.safetensors"
-    if path.exists():
-        written.unlink()
-    else:
-        os.replace(written, path)
+        path = folder / f"{name}-{_digest(part)}.safetensors"
+        if path.is_symlink() or not path.is_file():
+            atomic.land(part, path)
     return path.name
 
 
@@ -143,6 +148,9 @@ def load_checkpoint(
     if not (folder / "latest.json").exists():
         return None
     info = read_json(folder / "latest.json", ["files", *keys])
+    for name, file in info["files"].items():
+        if not COMPONENT.fullmatch(name) or not FILE.fullmatch(file):
+            raise UserError(f"{folder / 'latest.json'} is damaged: it names {file!r}, which is no file of a checkpoint")
     return info, {name: _read_component(folder / file) for name, file in info["files"].items()}
 
 

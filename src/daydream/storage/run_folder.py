@@ -30,6 +30,9 @@ RESULT = (
 )
 """What every result.json says."""
 
+WRITTEN = ("metrics.jsonl", "checkpoint", "base", "tensorboard")
+"""What a run goes on writing to."""
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -112,8 +115,8 @@ class RunFolder:
         if not self.writes:
             return
         path = self.path / "metrics.jsonl"
-        with self.saying_what_failed(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        with self.saying_what_failed(path):
+            atomic.append(path, json.dumps(row) + "\n")
 
     def forget_metrics_after(self, size: int, tasks: Sequence[Mapping[str, Any]] = ()) -> None:
         """Drop what was written after a checkpoint: a resumed run writes it again.
@@ -151,11 +154,19 @@ class RunFolder:
             ) from error
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Keep a second process from training in the same folder."""
+        """Keep a second process from training in the same folder; refuse one that would be written to elsewhere."""
         if not self.writes:
             return contextlib.nullcontext()
+        for name in WRITTEN:
+            refuse_link(self.path / name)
         complaint = f"{self.path} is being trained by another process; wait for it or stop it first"
         return atomic.locked(self.path / ".lock", complaint)
+
+
+def refuse_link(path: Path) -> None:
+    """Raise the user's mistake if a run would write through a link: what it points to may be another's."""
+    if path.is_symlink():
+        raise UserError(f"{path} is a link, and a run writes through none: put what it points to in its place")
 
 
 def resume_command(path: Path) -> str:
