@@ -36,11 +36,16 @@ def part_of(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def land(part: Path, path: Path) -> None:
-    """Bring a written part to its place, once it is on the disk; a link that is there is replaced, not followed."""
+def settle(part: Path) -> None:
+    """Bring a written part to the disk, with the rights its file is to have."""
     with part.open("rb+") as file:
         os.fsync(file.fileno())
     os.chmod(part, 0o644)
+
+
+def land(part: Path, path: Path) -> None:
+    """Bring a written part to its place, once it is on the disk; a link that is there is replaced, not followed."""
+    settle(part)
     os.replace(part, path)
 
 
@@ -59,6 +64,21 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_new_json(path: Path, value: Any) -> None:
+    """Write a file that must not be there yet: of two that do so at once, one gets a FileExistsError."""
+    with part_of(path) as part:
+        part.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        settle(part)
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a disk without second names for a file: a lock is all that keeps two apart
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+            os.replace(part, path)
 
 
 def append(path: Path, text: str) -> None:

@@ -208,8 +208,7 @@ class Experiment:
             "device": device,
             "pile_images": None if self.pile is None else len(self.pile),
         }
-        run = RunFolder.create(folder, {**self.identity(), **facts}) if self.team.leads else RunFolder(folder, False)
-        with run.locked():
+        with RunFolder.creating(folder, {**self.identity(), **facts}, writes=self.team.leads) as run:
             return (yield from Session(self, run, progress, state, Cursor(), given=given).go())
 
     def restore(self, run: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], State] | None:

@@ -5,7 +5,6 @@
 
 import contextlib
 import hashlib
-import os
 import re
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence

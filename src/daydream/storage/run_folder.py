@@ -30,6 +30,7 @@ RESULT = (
 )
 """What every result.json says."""
 
+LOCK = ".lock"
 WRITTEN = ("metrics.jsonl", "checkpoint", "base", "tensorboard")
 """What a run goes on writing to."""
 
@@ -45,18 +46,28 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
         """Make a run's folder; one that exists and is not empty is refused."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            if (path / "config.json").exists():
-                raise UserError(
-                    f"--out {path} already holds a run: continue it with `{resume_command(path)}`, or choose another"
-                )
-            raise UserError(f"--out {path} exists and is not empty: choose another folder")
-        try:
+        with cls.creating(path, config) as run:
+            return run
+
+    @classmethod
+    @contextlib.contextmanager
+    def creating(cls, path: Path, config: Mapping[str, Any], writes: bool = True) -> "Iterator[RunFolder]":
+        """Make a run's folder and hold it while inside.
+
+        It is locked before it is looked into: of two that begin in it at once, one alone writes what it is.
+        """
+        run = cls(path, writes)
+        if not writes:
+            yield run
+            return
+        refuse_taken(path)
+        with run.saying_that_it_cannot_be_made():
             path.mkdir(parents=True, exist_ok=True)
-            atomic.write_json(path / "config.json", config)
-        except OSError as error:
-            raise UserError(f"--out {path} cannot be written: {error.strerror}") from error
-        return cls(path)
+        with run.locked():
+            refuse_taken(path)
+            with run.saying_that_it_cannot_be_made():
+                atomic.write_new_json(path / "config.json", config)
+            yield run
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -143,6 +154,13 @@ class RunFolder:
             atomic.write_json(self.path / "result.json", result)
 
     @contextlib.contextmanager
+    def saying_that_it_cannot_be_made(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"--out {self.path} cannot be written: {error.strerror}") from error
+
+    @contextlib.contextmanager
     def saying_what_failed(self, path: Path) -> Iterator[None]:
         """Turn a file that cannot be written into a line that says how to go on."""
         try:
@@ -160,7 +178,17 @@ class RunFolder:
         for name in WRITTEN:
             refuse_link(self.path / name)
         complaint = f"{self.path} is being trained by another process; wait for it or stop it first"
-        return atomic.locked(self.path / ".lock", complaint)
+        return atomic.locked(self.path / LOCK, complaint)
+
+
+def refuse_taken(path: Path) -> None:
+    """Raise the user's mistake if a run cannot begin in a folder, since something lies in it."""
+    if (path / "config.json").exists():
+        raise UserError(
+            f"--out {path} already holds a run: continue it with `{resume_command(path)}`, or choose another"
+        )
+    if path.exists() and (not path.is_dir() or any(found.name != LOCK for found in path.iterdir())):
+        raise UserError(f"--out {path} exists and is not empty: choose another folder")
 
 
 def refuse_link(path: Path) -> None:
