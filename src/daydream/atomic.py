@@ -8,8 +8,8 @@ import errno
 import json
 import logging
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,23 +24,37 @@ HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 """What the system says of a lock that another process holds."""
 
 
+PUBLIC, PRIVATE = 0o666, 0o600
+"""Rights of a new file, before the umask takes some away: as any program's, or the owner's alone."""
+
+
 @contextlib.contextmanager
-def part_of(path: Path) -> Iterator[Path]:
+def part_of(path: Path, rights: int = PUBLIC) -> Iterator[Path]:
     """Yield a new file beside `path`, to be brought to its place by `land`; what was not is removed."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    os.close(handle)
-    part = Path(name)
+    part = create_part(path, rights)
     try:
         yield part
     finally:
         part.unlink(missing_ok=True)
 
 
+def create_part(path: Path, rights: int) -> Path:
+    while True:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFELY, rights))
+            return part
+
+
+def rights_of(path: Path, otherwise: int = PRIVATE) -> int:
+    """Return the rights of a file that is to be replaced; those of a new one where there is none."""
+    return stat.S_IMODE(path.stat().st_mode) & PUBLIC if path.is_file() else otherwise
+
+
 def settle(part: Path) -> None:
-    """Bring a written part to the disk, with the rights its file is to have."""
+    """Bring a written part to the disk."""
     with part.open("rb+") as file:
         os.fsync(file.fileno())
-    os.chmod(part, 0o644)
 
 
 def land(part: Path, path: Path) -> None:
@@ -50,9 +64,9 @@ def land(part: Path, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, rights: int = PUBLIC) -> Iterator[Path]:
     """Yield a temporary name beside `path`; rename it to `path` on success, remove it on failure."""
-    with part_of(path) as part:
+    with part_of(path, rights) as part:
         yield part
         land(part, path)
 
@@ -86,7 +100,7 @@ def append(path: Path, text: str) -> None:
     if path.exists() and path.stat().st_nlink > 1:
         with replacing(path) as part:
             part.write_bytes(path.read_bytes())
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFELY, 0o666)
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFELY, PUBLIC)
     with os.fdopen(handle, "a", encoding="utf-8") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "it is no file")
@@ -102,7 +116,7 @@ def locked(path: Path, complaint: str) -> Iterator[None]:
         yield
         return
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | SAFELY, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | SAFELY, PRIVATE)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise UserError(f"{path} is a link or no file, so it is no lock of daydream's: take it away") from error

@@ -184,7 +184,7 @@ def test_a_folder_that_may_not_be_written(
         raise PermissionError(13, "Permission denied")
 
     write_run(tmp_path / "run")
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    monkeypatch.setattr("daydream.atomic.create_part", refuse)
     code, out, err = call(capsys, "report", str(tmp_path / "run"), "--format", form, "-o", str(tmp_path / "a.txt"))
     assert (code, out, err.count("\n")) == (2, "", 1), err
     assert f"--out {tmp_path / 'a.txt'} cannot be written: Permission denied" in err

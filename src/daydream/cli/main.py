@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from daydream import __version__
+from daydream.cli import cache as cli_cache
 from daydream.cli import flags
 from daydream.cli import models as cli_models
 from daydream.cli import results as cli_results
@@ -94,6 +95,7 @@ def build(words: Sequence[str]) -> typer.Typer:
         app.command("list" if command is list_runs else command.__name__)(command)
     cli_models.register(app)
     cli_results.register(app)
+    cli_cache.register(app)
     return app
 
 

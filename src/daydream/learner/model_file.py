@@ -89,9 +89,13 @@ def write(path: Path, model: Model) -> None:
     images = {f"memory/{name}": value for name, value in memory.items()}
     images |= {"held_out/images": held.pixels.fetch(torch.arange(len(held))), "held_out/labels": held.labels}
     images["pile"] = model.pile
+    rights = atomic.rights_of(path)  # a new file's are its owner's alone: it holds pictures
     content = (json.dumps(about, indent=1).encode(), _bytes(tensors), _bytes(images))
     try:
-        with atomic.replacing(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
+        with (
+            atomic.replacing(path, rights) as part,
+            zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive,
+        ):
             for name, data in zip(MEMBERS, content, strict=True):
                 archive.writestr(zipfile.ZipInfo(name), data)
     except OSError as error:

@@ -119,7 +119,7 @@ def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> 
     """Write a component and return its file's name; the tensors go to the disk from where they lie, without a copy."""
     if not COMPONENT.fullmatch(name):
         raise UserError(f"a network of a state is called {name!r}, which no file can be called")
-    with atomic.part_of(folder / f"{name}.safetensors") as part:
+    with atomic.part_of(folder / f"{name}.safetensors", atomic.PRIVATE) as part:  # exemplars are pictures
         save_file({key: value.detach().contiguous().cpu() for key, value in tensors.items()}, part)
         path = folder / f"{name}-{_digest(part)}.safetensors"
         if path.is_symlink() or not path.is_file():
