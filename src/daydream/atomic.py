@@ -18,8 +18,10 @@ from daydream.errors import UserError
 
 log = logging.getLogger("daydream")
 
-SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-"""How any file is opened to be written: never through a link, and never waiting for a pipe's other end."""
+AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+"""How a file is opened to be read: never waiting for a pipe's other end."""
+SAFELY = getattr(os, "O_NOFOLLOW", 0) | AT_ONCE
+"""How any file is opened to be written: never through a link either."""
 HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 """What the system says of a lock that another process holds."""
 
@@ -93,6 +95,17 @@ def write_new_json(path: Path, value: Any) -> None:
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
             os.replace(part, path)
+
+
+def read(path: Path, most: int) -> bytes:
+    """Return what a file holds; a pipe, a device and one of more than so many bytes are refused, not waited for."""
+    with os.fdopen(os.open(path, os.O_RDONLY | AT_ONCE), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no file but a folder, a device or a pipe", str(path))
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"it is larger than {most / 1e6:.0f} MB", str(path))
+        return file.read(most + 1)
 
 
 def append(path: Path, text: str) -> None:

@@ -37,6 +37,9 @@ Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on 
 Trusted = Annotated[
     str, typer.Option(metavar="FILE.py:Class", help="of a run by a method of your own: the file that may be imported")
 ]
+MaxPixels = Annotated[
+    int | None, typer.Option(min=1, help="refuse pictures of more pixels; by default 67,108,864", show_default=False)
+]
 NAMED = 10
 """Skipped files that are named one by one."""
 
@@ -66,12 +69,14 @@ def learn(
     unlabeled: Annotated[Path | None, typer.Option(help="folder of any images, to imagine with")] = None,
     test: Annotated[Path | None, typer.Option(help="test images of these classes, a sub-folder each")] = None,
     device: Device = "auto",
+    max_pixels: MaxPixels = None,
     quiet: Quiet = False,
     as_json: Json = False,
     values: Annotated[dict[str, Any] | None, typer.Option(hidden=True, parser=json.loads)] = None,
 ) -> None:
     """Teach a model the classes of a folder. What is not given is chosen from the images and the device, and shown."""
     assert values is not None
+    allow_pixels(max_pixels)
     given = {name: value for name, value in values["model"].items() if value is not None}
     with lock(model):
         from daydream.learner.learner import Learner
@@ -91,6 +96,12 @@ def learn(
         from daydream.cli.model_tables import lesson_text
 
         console().print(lesson_text(learner, model), highlight=False)
+
+
+def allow_pixels(number: int | None) -> None:
+    """Move the limit on a picture's pixels, for this process and those that decode for it."""
+    if number is not None:
+        os.environ["DAYDREAM_MAX_PIXELS"] = str(number)
 
 
 def lock(model: Path) -> AbstractContextManager[None]:
@@ -185,10 +196,12 @@ def predict(
         bool, typer.Option("--csv", help="print lines of path, rank, label, probability, rejected")
     ] = False,
     device: Device = "auto",
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Print the most likely classes of images, with probabilities."""
     if as_json and as_csv:
         raise UserError("--json and --csv: give one of the two")
+    allow_pixels(max_pixels)
     learner = loaded(model, device)
     threshold = None if reject is None else learner.rejection(reject)
     paths, probabilities = judged(learner, files)
@@ -256,8 +269,10 @@ def measure(
     folder: Annotated[Path, typer.Argument(help="folder of test images, one sub-folder per class")],
     as_json: Json = False,
     device: Device = "auto",
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Measure a model on test images: accuracy of each class and overall, and what was taken for what."""
+    allow_pixels(max_pixels)
     report = loaded(model, device).test(folder)
     if as_json:
         sys.stdout.write(json.dumps(asdict(report)) + "\n")

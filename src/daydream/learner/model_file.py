@@ -38,7 +38,7 @@ from daydream.learner.settings import ModelSettings
 from daydream.methods import METHODS, load_method
 from daydream.methods.method import network
 from daydream.nets.generators import GeneratorBank
-from daydream.nets.timm_backbone import PREFIX, architecture
+from daydream.nets.timm_backbone import architecture
 from daydream.settings import from_dict, require
 from daydream.stages.stage import Kinds, State
 from daydream.storage.state import pack, unpack
@@ -245,7 +245,6 @@ def _state(
 ) -> State:
     """Build the state: networks, a method's tensors, exemplars."""
     builders, components = kinds(settings.method), _components(tensors)
-    _check_networks(nets, components, builders)
     components["memory"] = {name: images[f"memory/{name}"] for name in ("images", "labels", "ranks")}
     budget = {"rule": "per_class", "size": settings.memory}
     state = unpack({"nets": nets, "budget": budget}, components, builders, device)
@@ -267,23 +266,3 @@ def _components(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         if slash:
             found.setdefault(part, {})[rest] = value
     return found
-
-
-def _check_networks(nets: Mapping[str, Any], components: Mapping[str, Mapping[str, Tensor]], builders: Kinds) -> None:
-    """Build each network without memory, and compare its shapes with those in the file, before any is allocated."""
-    for name, made in nets.items():
-        shapes = {key: tuple(value.shape) for key, value in components[f"net.{name}"].items()}
-        largest = max(len(shapes), *(side for shape in shapes.values() for side in shape))
-        for value in made["config"].values():
-            for number in value if isinstance(value, list) else [value]:
-                fits = isinstance(number, str | None) or 0 <= number <= largest
-                require(fits, f"its network '{name}' does not fit its weights")
-        config = {key: tuple(value) if isinstance(value, list) else value for key, value in made["config"].items()}
-        backbone = str(config.get("backbone", ""))
-        require(architecture(backbone) == backbone, f"its network '{name}' asks for weights from elsewhere")
-        # timm's networks are tried out when they are built, which needs numbers; their names bound their size.
-        with contextlib.nullcontext() if backbone.startswith(PREFIX) else torch.device("meta"):
-            built = builders[made["kind"]](**config).state_dict()
-        require(
-            {key: tuple(value.shape) for key, value in built.items()} == shapes, f"its network '{name}' is not whole"
-        )

@@ -155,6 +155,8 @@ def load_checkpoint(
 
 def _read_component(path: Path) -> dict[str, Tensor]:
     try:
+        if not path.is_file():
+            raise OSError("it is not there, or no file")
         if not path.stem.endswith(_digest(path)):
             raise UserError(
                 f"{path} is damaged: its content does not match its name; the run cannot be continued from it"

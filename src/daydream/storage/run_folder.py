@@ -30,6 +30,8 @@ RESULT = (
 )
 """What every result.json says."""
 
+JSON_BYTES, METRICS_BYTES = 2**24, 2**28
+"""Most bytes of a run's files: a hundred times what long runs have written."""
 LOCK = ".lock"
 WRITTEN = ("metrics.jsonl", "checkpoint", "base", "tensorboard")
 """What a run goes on writing to."""
@@ -109,7 +111,7 @@ class RunFolder:
         """Return the rows of metrics.jsonl; a torn last line is left out."""
         path, rows = self.path / "metrics.jsonl", []
         try:
-            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            lines = atomic.read(path, METRICS_BYTES).splitlines(keepends=True) if path.exists() else []
             for number, line in enumerate(lines, 1):
                 if line.endswith(b"\n"):
                     rows.append(json.loads(line))
@@ -138,7 +140,7 @@ class RunFolder:
         path = self.path / "metrics.jsonl"
         if not self.writes or self.metrics_size == size:
             return
-        kept = path.read_bytes()[:size] if path.exists() else b""
+        kept = atomic.read(path, METRICS_BYTES)[:size] if path.exists() else b""
         kept = kept[: kept.rfind(b"\n") + 1]
         with self.saying_what_failed(path), atomic.replacing(path) as part:
             part.write_bytes(kept)
@@ -205,8 +207,10 @@ def resume_command(path: Path) -> str:
 def read_json(path: Path, keys: Sequence[str] = ()) -> dict[str, Any]:
     """Read a JSON file of a run; one that is not JSON, or lacks what it must hold, is named."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        value: dict[str, Any] = json.loads(atomic.read(path, JSON_BYTES))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON: {error}") from error
     missing = [key for key in keys if not isinstance(value, dict) or key not in value]
     if missing:
