@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from daydream.cli.models import Json, console
+from daydream.cli.models import Json
+from daydream.cli.screen import console
 
 
 def register(app: typer.Typer) -> None:

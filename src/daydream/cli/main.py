@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from daydream import __version__
 from daydream.cli import cache as cli_cache
 from daydream.cli import flags
 from daydream.cli import models as cli_models
 from daydream.cli import results as cli_results
-from daydream.cli.models import Json, Quiet, console
+from daydream.cli.models import Json, Quiet
+from daydream.cli.screen import console
 from daydream.errors import UserError
+from daydream.escapes import visible
 
 log = logging.getLogger("daydream")
 LONG = 20_000
@@ -66,7 +67,7 @@ class Notes(logging.Handler):
     """Shows what the package has to remark (a resized pile, a skipped file) as lines on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(f"note: {record.getMessage()}\n")
+        sys.stderr.write(f"note: {visible(record.getMessage())}\n")
 
 
 def show_notes(quiet: bool) -> None:
@@ -76,7 +77,7 @@ def show_notes(quiet: bool) -> None:
 
 
 def fail(message: str) -> int:
-    sys.stderr.write(f"daydream: {' '.join(message.split())}\n")
+    sys.stderr.write(f"daydream: {visible(' '.join(message.split()))}\n")
     return 2
 
 
@@ -207,7 +208,7 @@ def train(start: Any, folder: Path, quiet: bool, as_json: bool) -> dict[str, Any
 
     screen = console()
     with stop_switch() as switch:
-        progress = make_progress(switch, Console(stderr=True) if as_json else screen, quiet)
+        progress = make_progress(switch, console(stderr=True) if as_json else screen, quiet)
         try:
             result: dict[str, Any] = start(progress)
         except Interrupted as stop:

@@ -17,7 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from daydream.cli import flags
+from daydream.cli.screen import console
 from daydream.errors import UserError
+from daydream.escapes import cell, visible
 from daydream.learner.settings import Choice, LessonSettings, ModelSettings
 from daydream.settings import flag
 
@@ -42,13 +44,6 @@ MaxPixels = Annotated[
 ]
 NAMED = 10
 """Skipped files that are named one by one."""
-
-
-def console(stderr: bool = False) -> Console:
-    """Return a console as wide as the terminal, or wide enough for our tables where there is none."""
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else 160
-    return Console(stderr=stderr, width=width, markup=False)  # a path may have brackets in it
 
 
 def register(app: typer.Typer) -> None:
@@ -228,14 +223,15 @@ def print_csv(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         rejected = "" if row["rejected"] is None else str(row["rejected"]).lower()
         for rank, found in enumerate(row["classes"], 1):
-            writer.writerow([row["path"], rank, found["label"], found["probability"], rejected])
+            writer.writerow([cell(row["path"]), rank, cell(found["label"]), found["probability"], rejected])
 
 
 def print_lines(rows: list[dict[str, Any]]) -> None:
     width = max(len(row["path"]) for row in rows)
     for row in rows:
         found = ", ".join(f"{c['label']} {100 * c['probability']:.1f} %" for c in row["classes"])
-        sys.stdout.write(f"{row['path']:<{width}}  {'likely none of these: ' if row['rejected'] else ''}{found}\n")
+        text = f"{row['path']:<{width}}  {'likely none of these: ' if row['rejected'] else ''}{found}"
+        sys.stdout.write(visible(text) + "\n")
 
 
 def judged(learner: "Learner", words: Sequence[str]) -> "tuple[list[str], Tensor]":

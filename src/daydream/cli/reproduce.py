@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from daydream.cli.models import Json, Quiet, console
+from daydream.cli.models import Json, Quiet
+from daydream.cli.screen import console
 from daydream.errors import UserError
 from daydream.settings import require
 

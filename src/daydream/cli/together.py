@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from daydream.cli.models import console
+from daydream.cli.screen import console
 from daydream.errors import UserError
+from daydream.escapes import visible
 from daydream.settings import require
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def train(
     from daydream.experiment.together import train_members
 
     with stop_switch() as switch:
-        shared = Shared(make_progress(switch, Console(stderr=True) if as_json else console(), quiet))
+        shared = Shared(make_progress(switch, console(stderr=as_json), quiet))
         try:
             return train_members(members, together, lambda member: Beside(shared, member.name))
         except Interrupted as stop:
@@ -113,7 +113,7 @@ def show(members: "Sequence[Member]", outcomes: "Mapping[str, Outcome]", quiet: 
 
     for name, outcome in outcomes.items():
         if outcome.result is None:
-            sys.stderr.write(f"{name} failed: {' '.join(outcome.error.split())}\n")
+            sys.stderr.write(f"{name} failed: {visible(' '.join(outcome.error.split()))}\n")
     results = [outcome.result for outcome in outcomes.values() if outcome.result is not None]
     spreads = {key: spread([result[key] for result in results]) for key in MEASURES if all_know(key, results)}
     if as_json:
