@@ -8,8 +8,10 @@ import errno
 import json
 import logging
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,9 +32,29 @@ PUBLIC, PRIVATE = 0o666, 0o600
 """Rights of a new file, before the umask takes some away: as any program's, or the owner's alone."""
 
 
+ABANDONED = 3600.0
+"""Seconds after which a part that nobody goes on writing is one that a killed process left."""
+
+
+def parts_of(name: str) -> re.Pattern[str]:
+    """Return the names of parts of a file of this name."""
+    return re.compile(rf"\.{re.escape(name)}\.[0-9a-z_]{{8}}\.part")
+
+
+def sweep(path: Path, age: float = 0.0) -> None:
+    """Remove the parts of a file that killed processes left beside it, those of that age at least."""
+    ours, last = parts_of(path.name), time.time() - age
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            found = ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+            if found and (not age or entry.stat(follow_symlinks=False).st_mtime <= last):
+                os.unlink(entry.path)
+
+
 @contextlib.contextmanager
 def part_of(path: Path, rights: int = PUBLIC) -> Iterator[Path]:
     """Yield a new file beside `path`, to be brought to its place by `land`; what was not is removed."""
+    sweep(path, ABANDONED)
     part = create_part(path, rights)
     try:
         yield part

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load, save
 from tiny_runs import StopIn, tiny_experiment
 
 from daydream.engine import Interrupted
@@ -126,4 +128,15 @@ def png(path: Path, width: int, height: int, bits: int) -> Path:
         file.write(b"\x89PNG\r\n\x1a\n")
         for kind, content in ((b"IHDR", head), (b"IDAT", pixels), (b"IEND", b"")):
             file.write(struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content)))
+    return path
+
+
+def changed(model: Path, path: Path, change: Callable[[dict[str, Any], dict[str, torch.Tensor]], None]) -> Path:
+    """Write a model with other words and tensors, all checksums right."""
+    content = members(model)
+    about, tensors = json.loads(content["model.json"]), load(content["tensors.safetensors"])
+    change(about, tensors)
+    path.write_bytes(
+        zipped({**content, "model.json": json.dumps(about).encode(), "tensors.safetensors": save(tensors)})
+    )
     return path

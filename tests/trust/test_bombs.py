@@ -1,20 +1,18 @@
 """A small file may not take the machine's memory or time; what is no file is not waited for."""
 
 import gzip
-import json
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from command_line import call
-from hostile import alone, edited, members, png, stopped, within, zipped
+from hostile import alone, changed, edited, png, stopped, within
 from own_images import TINY_LESSON, TINY_MODEL, write_classes, write_pile
-from safetensors.torch import load, save
 from written_runs import write_run
 
 from daydream import Learner
@@ -36,17 +34,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return stopped(tmp_path_factory.mktemp("half") / "run")
-
-
-def changed(model: Path, path: Path, change: Callable[[dict[str, Any], dict[str, torch.Tensor]], None]) -> Path:
-    """Write a model with other words and tensors, all checksums right."""
-    content = members(model)
-    about, tensors = json.loads(content["model.json"]), load(content["tensors.safetensors"])
-    change(about, tensors)
-    path.write_bytes(
-        zipped({**content, "model.json": json.dumps(about).encode(), "tensors.safetensors": save(tensors)})
-    )
-    return path
 
 
 def deep(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from daydream import atomic
 from daydream.cli import flags
 from daydream.cli.screen import console
 from daydream.errors import UserError
@@ -74,6 +75,7 @@ def learn(
     allow_pixels(max_pixels)
     given = {name: value for name, value in values["model"].items() if value is not None}
     with lock(model):
+        atomic.sweep(model)
         from daydream.learner.learner import Learner
 
         if model.exists():
@@ -101,8 +103,6 @@ def allow_pixels(number: int | None) -> None:
 
 def lock(model: Path) -> AbstractContextManager[None]:
     """Keep a second process from teaching the same model file; a folder that cannot hold it is said at once."""
-    from daydream import atomic
-
     if not model.parent.is_dir() or not os.access(model.parent, os.W_OK):
         what = "cannot be written to" if model.parent.is_dir() else "is not a folder"
         raise UserError(f"{model.parent} {what}: the model cannot be saved there")

@@ -41,8 +41,6 @@ HEADER = 2**26
 """Most bytes of a header: a line for each image that could not be decoded."""
 NAME = re.compile(r"(?P<label>[a-z0-9-]+)-[0-9a-f]{16}\.images")
 PART = re.compile(rf"\.{NAME.pattern}\.[0-9a-z_]{{8}}\.part")
-ABANDONED = 3600.0
-"""Seconds after which a file that nobody goes on writing is one that a killed process left."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ def _make_room(needed: int, replaced: Path) -> bool:
     """Delete what a killed process left, and what was least recently used, until a set fits; say whether it does."""
     limit, now, kept = limit_bytes(), time.time(), []
     for slot in slots():
-        if PART.fullmatch(slot.path.name) and now - slot.used > ABANDONED:
+        if PART.fullmatch(slot.path.name) and now - slot.used > atomic.ABANDONED:
             _delete(slot)
         elif slot.path.name != replaced.name:
             kept.append(slot)

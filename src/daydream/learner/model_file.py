@@ -185,6 +185,8 @@ def _model(
     temperature = float(about["temperature"])
     require(math.isfinite(temperature) and temperature > 0, f"its temperature is {temperature}")
     _check_images(images, len(names), preprocessing.canvas)
+    finite = all(bool(value.isfinite().all()) for value in tensors.values() if value.is_floating_point())
+    require(finite, "its weights are not all numbers")
     require(tensors["seen"].dtype == torch.int64 and tensors["confidences"].ndim == 1, "its numbers are not numbers")
     held_out = ImageSet(Resident(images["held_out/images"].to(device)), images["held_out/labels"], names)
     return Model(

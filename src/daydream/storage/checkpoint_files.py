@@ -19,7 +19,7 @@ from torch import Tensor
 
 from daydream import atomic
 from daydream.errors import UserError
-from daydream.storage.run_folder import read_json, refuse_link, resume_command
+from daydream.storage.run_folder import read_json, refuse_gone, refuse_link, resume_command
 
 Components = Mapping[str, Mapping[str, Tensor]]
 DIGEST = 10  # bytes
@@ -54,6 +54,7 @@ def save_checkpoint(
             if OWN.fullmatch(path.name) and path.name not in files.values() and not path.is_dir():
                 path.unlink(missing_ok=True)
     except (OSError, SafetensorError) as error:
+        refuse_gone(folder.parent)
         raise UserError(
             f"the checkpoint could not be written to {folder}: {_reason(error)}; the previous one is intact: "
             f"free some space and `{resume_command(folder.parent)}`"

@@ -35,6 +35,8 @@ JSON_BYTES, METRICS_BYTES = 2**24, 2**28
 LOCK = ".lock"
 WRITTEN = ("metrics.jsonl", "checkpoint", "base", "tensorboard")
 """What a run goes on writing to."""
+WHOLE = ("config.json", "metrics.jsonl", "result.json", "checkpoint/latest.json", "base/latest.json")
+"""What is only ever replaced whole."""
 
 
 @dataclass(frozen=True)
@@ -168,19 +170,25 @@ class RunFolder:
         try:
             yield
         except OSError as error:
+            refuse_gone(self.path)
             raise UserError(
                 f"{path} cannot be written: {error.strerror}; the last checkpoint is intact: make room for it and "
                 f"`{resume_command(self.path)}`"
             ) from error
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
         """Keep a second process from training in the same folder; refuse one that would be written to elsewhere."""
         if not self.writes:
-            return contextlib.nullcontext()
+            yield
+            return
         for name in WRITTEN:
             refuse_link(self.path / name)
         complaint = f"{self.path} is being trained by another process; wait for it or stop it first"
-        return atomic.locked(self.path / LOCK, complaint)
+        with atomic.locked(self.path / LOCK, complaint):
+            for name in WHOLE:
+                atomic.sweep(self.path / name)
+            yield
 
 
 def refuse_taken(path: Path) -> None:
@@ -189,8 +197,17 @@ def refuse_taken(path: Path) -> None:
         raise UserError(
             f"--out {path} already holds a run: continue it with `{resume_command(path)}`, or choose another"
         )
-    if path.exists() and (not path.is_dir() or any(found.name != LOCK for found in path.iterdir())):
+    ours = atomic.parts_of("config.json")  # of a run that was killed before it was one
+    if path.exists() and (
+        not path.is_dir() or any(found.name != LOCK and not ours.fullmatch(found.name) for found in path.iterdir())
+    ):
         raise UserError(f"--out {path} exists and is not empty: choose another folder")
+
+
+def refuse_gone(path: Path) -> None:
+    """Raise the user's mistake if a run's folder was taken away while it ran."""
+    if not path.is_dir():
+        raise UserError(f"{path} is gone: somebody moved or deleted the run's folder while it was being trained")
 
 
 def refuse_link(path: Path) -> None:
