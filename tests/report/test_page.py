@@ -180,7 +180,7 @@ def test_mistakes(
 def test_a_folder_that_may_not_be_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    def refuse(**_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     write_run(tmp_path / "run")

@@ -15,13 +15,14 @@ import pytest
 import torch
 from tiny_runs import Watch, tiny_experiment
 from torch import Tensor
+from written_runs import RUN
 
 from daydream.errors import UserError
 from daydream.storage import checkpoint_files
 from daydream.storage.checkpoint_files import CheckpointWriter, load_checkpoint, save_checkpoint
 from daydream.storage.run_folder import RunFolder
 
-CONFIG = {"format": 1, "run": {"seed": 3}}
+CONFIG = {"format": 1, "run": {**RUN, "seed": 3}, "data": {}, "method": {}}
 
 
 @pytest.fixture

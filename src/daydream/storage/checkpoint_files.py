@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import re
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from daydream import atomic
 from daydream.errors import UserError
+from daydream.storage.records import Files
 from daydream.storage.run_folder import read_json, refuse_gone, refuse_link, resume_command
 
 Components = Mapping[str, Mapping[str, Tensor]]
@@ -47,7 +48,7 @@ def save_checkpoint(
             if name not in unchanged
         }
         if unchanged:
-            before = read_json(folder / "latest.json")["files"]
+            before = read_json(folder / "latest.json", Files)["files"]
             files |= {name: before[name] for name in unchanged}
         atomic.write_json(folder / "latest.json", {**info, "files": files})
         for path in folder.iterdir():
@@ -141,17 +142,25 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST)).hexdigest()
 
 
-def load_checkpoint(
-    folder: Path, keys: Sequence[str] = ()
-) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
-    """Return a checkpoint's info, which must hold some keys, and components; None where there is none yet."""
+def load_checkpoint(folder: Path, record: Any = Files) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
+    """Return a checkpoint's info, which must be like a record, and components; None where there is none yet."""
     if not (folder / "latest.json").exists():
         return None
-    info = read_json(folder / "latest.json", ["files", *keys])
+    info = read_json(folder / "latest.json", record)
     for name, file in info["files"].items():
         if not COMPONENT.fullmatch(name) or not FILE.fullmatch(file):
             raise UserError(f"{folder / 'latest.json'} is damaged: it names {file!r}, which is no file of a checkpoint")
     return info, {name: _read_component(folder / file) for name, file in info["files"].items()}
+
+
+@contextlib.contextmanager
+def naming_damage(folder: Path) -> Iterator[None]:
+    """Name a checkpoint whose parts do not fit each other, or the method, while something is built of them."""
+    try:
+        yield
+    except (UserError, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{folder} is damaged, or not of this method ({type(error).__name__}: {reason})") from error
 
 
 def _read_component(path: Path) -> dict[str, Tensor]:

@@ -15,20 +15,10 @@ from typing import Any
 
 from daydream import atomic
 from daydream.errors import UserError
+from daydream.settings import mismatch
+from daydream.storage.records import ROWS, Latest, Result, StoredConfig
 
 log = logging.getLogger("daydream")
-
-RESULT = (
-    "reports",
-    "average_nme",
-    "average_cnn",
-    "last_nme",
-    "last_cnn",
-    "forgetting_nme",
-    "forgetting_cnn",
-    "seconds",
-)
-"""What every result.json says."""
 
 JSON_BYTES, METRICS_BYTES = 2**24, 2**28
 """Most bytes of a run's files: a hundred times what long runs have written."""
@@ -78,30 +68,30 @@ class RunFolder:
         """Open an existing run's folder."""
         if not (path / "config.json").is_file():
             raise UserError(f"{path} is not a run: it has no config.json (`daydream list` shows the runs of a folder)")
-        if not is_run(read_json(path / "config.json")):
+        if not is_run(read_json(path / "config.json", Any)):
             raise UserError(f"{path} is not a run: its config.json is not one that daydream wrote")
         return cls(path)
 
     @property
     def config(self) -> dict[str, Any]:
-        return read_json(self.path / "config.json")
+        return read_json(self.path / "config.json", StoredConfig)
 
     @property
     def result(self) -> dict[str, Any] | None:
         path = self.path / "result.json"
-        return read_json(path, RESULT) if path.exists() else None
+        return read_json(path, Result) if path.exists() else None
 
     @property
     def tasks_done(self) -> int:
         """Return the tasks that the last checkpoint has behind it."""
         path = self.path / "checkpoint" / "latest.json"
-        return int(read_json(path, ["cursor"])["cursor"]["task"]) if path.exists() else 0
+        return int(read_json(path, Latest)["cursor"]["task"]) if path.exists() else 0
 
     @property
     def identity(self) -> dict[str, Any] | None:
         """Return what the last checkpoint says the run is; None where there is none yet."""
         path = self.path / "checkpoint" / "latest.json"
-        found: dict[str, Any] | None = read_json(path, ["identity"])["identity"] if path.exists() else None
+        found: dict[str, Any] | None = read_json(path, Latest)["identity"] if path.exists() else None
         return found
 
     @property
@@ -114,15 +104,20 @@ class RunFolder:
         path, rows = self.path / "metrics.jsonl", []
         try:
             lines = atomic.read(path, METRICS_BYTES).splitlines(keepends=True) if path.exists() else []
-            for number, line in enumerate(lines, 1):
-                if line.endswith(b"\n"):
-                    rows.append(json.loads(line))
-                    if not isinstance(rows[-1], dict) or "kind" not in rows[-1]:
-                        raise UserError(f"{path} is damaged: line {number} is no row of a run")
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise UserError(f"{path} is damaged: line {number} is not JSON") from error
+        for number, line in enumerate(lines, 1):
+            if line.endswith(b"\n"):
+                try:
+                    rows.append(loads(line))
+                except (ValueError, RecursionError) as error:
+                    raise UserError(f"{path} is damaged: line {number} is not JSON") from error
+                if wrong := wrong_row(rows[-1]):
+                    raise UserError(f"{path} is damaged: line {number} is no row of a run: {wrong}")
+        for place, row in enumerate(row for row in rows if row["kind"] == "task"):
+            for kind in ("cnn", "nme"):
+                if row["task"] != place or (row[kind] and len(row[kind]["per_task"]) != place + 1):
+                    raise UserError(f"{path} is damaged: its tasks do not follow each other")
         return rows
 
     def append(self, row: Mapping[str, Any]) -> None:
@@ -221,18 +216,35 @@ def resume_command(path: Path) -> str:
     return shlex.join(["daydream", "resume", str(path)])
 
 
-def read_json(path: Path, keys: Sequence[str] = ()) -> dict[str, Any]:
-    """Read a JSON file of a run; one that is not JSON, or lacks what it must hold, is named."""
+def read_json(path: Path, record: Any = Any) -> dict[str, Any]:
+    """Read a JSON file of a run as a record; one that is not JSON, or is not like the record, is named."""
     try:
-        value: dict[str, Any] = json.loads(atomic.read(path, JSON_BYTES))
+        value = loads(atomic.read(path, JSON_BYTES))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON: {error}") from error
-    missing = [key for key in keys if not isinstance(value, dict) or key not in value]
-    if missing:
-        raise UserError(f"{path} is damaged: it does not say '{missing[0]}'")
-    return value
+    if wrong := mismatch(value, record, ""):
+        raise UserError(f"{path} is damaged: {wrong}")
+    found: dict[str, Any] = value
+    return found
+
+
+def loads(text: bytes) -> Any:
+    """Read JSON; what is no number there (NaN, Infinity) is nothing."""
+    return json.loads(text, parse_constant=lambda _: None)
+
+
+def wrong_row(row: Any) -> str:
+    """Say what is wrong with a row of metrics.jsonl."""
+    if not isinstance(row, dict) or not isinstance(row.get("kind"), str):
+        return "it does not say 'kind'"
+    wrong = mismatch(row, ROWS.get(row["kind"], Any), "")
+    if not wrong and row["kind"] == "confusion":
+        size, counts = len(row["names"]), [row[kind] for kind in ("cnn", "nme") if kind in row]
+        square = all(len(table) == size and all(len(line) == size for line in table) for table in counts)
+        wrong = "" if square else "its counts are not square"
+    return wrong
 
 
 def is_run(config: Any) -> bool:
@@ -250,7 +262,7 @@ def find_runs(folder: Path) -> list[RunFolder]:
 def _is_readable_run(path: Path) -> bool:
     """Say whether a folder is a run's; a file that cannot be read is named, and its neighbours are still found."""
     try:
-        return is_run(read_json(path / "config.json"))
+        return is_run(read_json(path / "config.json", Any))
     except UserError as error:
         log.warning("%s is left out: %s", path, error)
         return False
