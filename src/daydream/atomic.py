@@ -85,6 +85,22 @@ def land(part: Path, path: Path) -> None:
     """Bring a written part to its place, once it is on the disk; a link that is there is replaced, not followed."""
     settle(part)
     os.replace(part, path)
+    settle_folder(path.parent)
+
+
+def settle_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where its system can: a file without its name is lost."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # it may be written to and not read, or the system opens no folders
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES):
+            raise
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -117,6 +133,7 @@ def write_new_json(path: Path, value: Any) -> None:
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
             os.replace(part, path)
+    settle_folder(path.parent)
 
 
 def read(path: Path, most: int) -> bytes:

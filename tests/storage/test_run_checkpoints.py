@@ -67,7 +67,7 @@ def test_there_is_none_at_first(run: RunFolder) -> None:
 def test_a_checkpoint_comes_back(folder: Path) -> None:
     assert_holds(folder, 1, 1.0)
     latest = json.loads((folder / "latest.json").read_text())
-    assert set(latest) == {"epoch", "files"}
+    assert set(latest) == {"epoch", "files", "digest"}
     assert sorted(p.name for p in folder.iterdir()) == sorted(["latest.json", *latest["files"].values()])
 
 

@@ -7,16 +7,20 @@ import os
 import random
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hostile import TookTooLong, within
+import torch
+from hostile import TookTooLong, members, within, zipped
+from PIL import Image
+from safetensors.torch import load, save
 
 from daydream.cli.main import main
+from daydream.storage.checkpoint_files import sealed
 
 Dice = random.Random
-LINES = 20_000
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "pickle.find_class", "socket.connect", "exec.evil")
 
 
@@ -43,7 +47,10 @@ def changed_json(root: Any, dice: Dice) -> Any:
 
 
 def in_json(path: Path, dice: Dice) -> None:
-    path.write_text(json.dumps(changed_json(json.loads(path.read_text()), dice)))
+    value = changed_json(json.loads(path.read_text()), dice)
+    if isinstance(value, dict) and "digest" in value and dice.random() < 0.9:
+        value = sealed(value)  # whoever changes what it says can make its digest right
+    path.write_text(json.dumps(value))
 
 
 def in_line(path: Path, dice: Dice) -> None:
@@ -101,6 +108,58 @@ def changed_run(run: Path, dice: Dice) -> None:
                 kind(dice.choice(files), dice)
 
 
+def in_model_json(path: Path, dice: Dice) -> None:
+    content = members(path)
+    about = changed_json(json.loads(content["model.json"]), dice)
+    path.write_bytes(zipped({**content, "model.json": json.dumps(about).encode()}))
+
+
+def in_tensors(path: Path, dice: Dice) -> None:
+    """Change shape, type, values or name of a tensor, all checksums right."""
+    content = members(path)
+    member = dice.choice(("tensors.safetensors", "images.safetensors"))
+    tensors = load(content[member])
+    name = dice.choice(sorted(tensors))
+    tensor = tensors.pop(name)
+    kinds = (
+        tensor[:-1] if tensor.ndim else tensor,
+        tensor.float(),
+        tensor.flatten(),
+        tensor.double() + 10**9,
+        tensor[None],
+        torch.zeros(10**7, 0),
+        torch.full_like(tensor, float("nan")) if tensor.is_floating_point() else tensor - 1,
+    )
+    tensors[dice.choice((name, name, name, name + "x", "../" + name))] = dice.choice(kinds)
+    path.write_bytes(zipped({**content, member: save({key: value.contiguous() for key, value in tensors.items()})}))
+
+
+def other_members(path: Path, dice: Dice) -> None:
+    """Name a member so that it would lie elsewhere, leave one out, or let one unpack to far more."""
+    content = members(path)
+    name = dice.choice(sorted(content))
+    other = dice.choice(("../escape", "/tmp/escape", "..\\escape", "model.json/../../x", "evil.pkl", ""))
+    raw = content.pop(name)
+    if dice.random() < 0.5:
+        path.write_bytes(zipped({**content, other: raw} if other else content))
+    else:
+        path.write_bytes(zipped({**content, name: bytes(10**6)}, zipfile.ZIP_DEFLATED))
+
+
+def changed_model(path: Path, dice: Dice) -> None:
+    kinds = (in_model_json,) * 6 + (in_tensors,) * 4 + (other_members, in_bytes, cut, moved, of_another_kind)
+    dice.choice(kinds)(path, dice)
+
+
+def picture(path: Path, dice: Dice) -> None:
+    """Write a picture of some kind and size, and then change it."""
+    side = (dice.randrange(1, 40), dice.randrange(1, 40))
+    kind, mode = dice.choice((("PNG", "I;16"), ("PNG", "RGBA"), ("PNG", "P"), ("JPEG", "RGB"), ("JPEG", "CMYK"),
+                              ("GIF", "P"), ("WEBP", "RGB"), ("BMP", "RGB")))  # fmt: skip
+    Image.new(mode, side).save(path, kind)
+    dice.choice((in_bytes, in_bytes, cut, moved, of_another_kind))(path, dice)
+
+
 class Watched:
     """What a command must not do: write outside of its folder, follow a link out, run what it reads."""
 
@@ -122,7 +181,10 @@ class Watched:
 
     def is_inside(self, path: str) -> bool:
         whole = Path(os.path.realpath(os.path.dirname(path)))
-        return whole.is_relative_to(self.inside) or path == os.devnull
+        cache = os.path.realpath(
+            os.environ["DAYDREAM_CACHE"]
+        )  # of decoded pictures: it lies outside, and may be written
+        return any(whole.is_relative_to(place) for place in (self.inside, cache)) or path == os.devnull
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from safetensors.torch import load, save
 from tiny_runs import StopIn, tiny_experiment
 
 from daydream.engine import Interrupted
+from daydream.storage.checkpoint_files import sealed
 
 OWN = """
 import sys
@@ -45,10 +46,10 @@ def ran(name: str) -> bool:
 
 
 def edited(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a JSON file by hand."""
+    """Change a JSON file by hand; a digest in it is made right again, as a stranger can."""
     value = json.loads(file.read_text())
     change(value)
-    file.write_text(json.dumps(value))
+    file.write_text(json.dumps(sealed(value) if "digest" in value else value))
 
 
 def stopped(folder: Path) -> Path:
@@ -103,10 +104,10 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def zipped(content: Mapping[str, bytes]) -> bytes:
+def zipped(content: Mapping[str, bytes], how: int = zipfile.ZIP_STORED) -> bytes:
     """Return members as a model file has them."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(file, "w", how) as archive:
         for name, raw in content.items():
             archive.writestr(name, raw)
     return file.getvalue()

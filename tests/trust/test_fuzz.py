@@ -1,21 +1,26 @@
 """Run folders and model files changed at random: a command says in a line what is wrong, or does what it should.
 
-`make fuzz` tries two thousand of each; here are some hundred commands. A failure names its number: `FUZZ_FROM=N FUZZ=1`.
+`make fuzz` tries two thousand of each; here are some hundred commands. A failure names its number, to be tried again
+with FUZZ=1 and FUZZ_FROM=NUMBER.
 """
 
 import os
 import random
+import shutil
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import Watched, changed_run, copied, outcome
+from fuzzing import Watched, changed_model, changed_run, copied, outcome, picture
 from hostile import method_file, ran, stopped
-from tiny_runs import TINY_DATA, TINY_RECIPE, TINY_RUN, Watch, tiny_experiment
+from own_images import TINY_LESSON, TINY_MODEL, write_classes, write_pile
+from tiny_runs import Watch, tiny_experiment
 
-CASES, FIRST = int(os.environ.get("FUZZ", "150")), int(os.environ.get("FUZZ_FROM", "0"))
+from daydream import Learner
+
+CASES, FIRST = int(os.environ.get("FUZZ", "80")), int(os.environ.get("FUZZ_FROM", "0"))
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
 """After which a command counts as one that has no end."""
 QUICK: tuple[Callable[[Path], list[str]], ...] = (
@@ -78,3 +83,58 @@ def test_changed_run_folders(runs: list[Path], tmp_path: Path, monkeypatch: pyte
         assert (tmp_path / "outside" / "letter").read_text() == "{}", number
     assert not found, "\n\n".join(found[:20]) + f"\n{len(found)} of {CASES}"
     assert refused > CASES / 10
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of two lessons, with generators."""
+    folder = tmp_path_factory.mktemp("model")
+    learner = Learner.create(**TINY_MODEL)
+    learner.learn(write_classes(folder / "a", range(2), 6), write_pile(folder / "pile", 20), **TINY_LESSON)
+    learner.learn(write_classes(folder / "b", range(2, 4), 6), **TINY_LESSON)
+    learner.save(folder / "m.daydream")
+    return folder / "m.daydream"
+
+
+def tried(tmp_path: Path, change: Callable[[Path, random.Random], list[list[str]]]) -> None:
+    """Change a case and run commands on it, as often as is asked for."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "letter").write_text("{}")
+    watched, found, refused = Watched(tmp_path / "case"), [], 0
+    for number in range(FIRST, FIRST + CASES):
+        for words in change(tmp_path / "case", random.Random(number)):
+            with watched.watching():
+                code, out, err = outcome(words, SECONDS)
+            refused += code == 2
+            if wrong := complaint(code, out, err, watched, False) or ("nan" in out.lower() and "it says nan"):
+                found.append(f"{number}: {words[0]}: {wrong}")
+    assert not found, "\n\n".join(found[:20]) + f"\n{len(found)} of {CASES}"
+    assert refused > CASES / 10
+    assert (tmp_path / "outside" / "letter").read_text() == "{}"
+
+
+def test_changed_model_files(model: Path, tmp_path: Path) -> None:
+    image = str(next((model.parent / "a").glob("*/*.png")))
+
+    def change(case: Path, dice: random.Random) -> list[list[str]]:
+        path = case / "m.daydream"
+        case.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True) if not path.is_dir() or path.is_symlink() else path.rmdir()
+        shutil.copy(model, path)
+        changed_model(path, dice)
+        slower = (["export", str(path), "--out", str(case / "net")], ["test", str(path), str(model.parent / "a")])
+        usual = [["classes", str(path), "--json"], ["predict", str(path), image, "--device=cpu", "--json"]]
+        return [*usual, dice.choice(slower)]
+
+    tried(tmp_path, change)
+
+
+def test_changed_pictures(model: Path, tmp_path: Path) -> None:
+    def change(case: Path, dice: random.Random) -> list[list[str]]:
+        path = case / "picture.png"
+        shutil.rmtree(case, ignore_errors=True)
+        case.mkdir()
+        picture(path, dice)
+        return [["predict", str(model), str(path), "--device=cpu", "--csv"]]
+
+    tried(tmp_path, change)

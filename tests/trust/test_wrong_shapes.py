@@ -71,7 +71,7 @@ def test_a_bad_run_is_named_and_hides_no_other(
         '{"kind": ["epoch"]}',
         '{"kind": "confusion", "task": 2, "names": ["a"], "cnn": [[1, 2]]}',
         "[" * 100_000,
-        '{"kind": "epoch", "task": 0, "stage": "a", "epoch": 1, "losses": {"a": NaN}, "lr": 1, "images": 1, "seconds": 1}',
+        '{"kind": "epoch", "task": 0, "stage": "", "epoch": 1, "losses": {"a": NaN}, "lr": 1, "images": 1, "seconds": 1}',  # noqa: E501
     ],
 )
 def test_a_bad_row_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path, row: str) -> None:

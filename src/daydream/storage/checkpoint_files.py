@@ -5,6 +5,7 @@
 
 import contextlib
 import hashlib
+import json
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
@@ -50,7 +51,7 @@ def save_checkpoint(
         if unchanged:
             before = read_json(folder / "latest.json", Files)["files"]
             files |= {name: before[name] for name in unchanged}
-        atomic.write_json(folder / "latest.json", {**info, "files": files})
+        atomic.write_json(folder / "latest.json", sealed({**info, "files": files}))
         for path in folder.iterdir():
             if OWN.fullmatch(path.name) and path.name not in files.values() and not path.is_dir():
                 path.unlink(missing_ok=True)
@@ -129,6 +130,13 @@ def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> 
     return path.name
 
 
+def sealed(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what latest.json says, with a digest over it."""
+    whole = {key: value for key, value in info.items() if key != "digest"}
+    text = json.dumps(whole, sort_keys=True).encode()
+    return {**whole, "digest": hashlib.blake2b(text, digest_size=DIGEST).hexdigest()}
+
+
 def _reason(error: OSError | SafetensorError) -> str:
     """Say why a file could not be written, in the system's words alone."""
     if isinstance(error, OSError):
@@ -147,6 +155,8 @@ def load_checkpoint(folder: Path, record: Any = Files) -> tuple[dict[str, Any], 
     if not (folder / "latest.json").exists():
         return None
     info = read_json(folder / "latest.json", record)
+    if info.get("digest", "") not in ("", sealed(info)["digest"]):  # there was none at first
+        raise UserError(f"{folder / 'latest.json'} is damaged: its content does not match its digest")
     for name, file in info["files"].items():
         if not COMPONENT.fullmatch(name) or not FILE.fullmatch(file):
             raise UserError(f"{folder / 'latest.json'} is damaged: it names {file!r}, which is no file of a checkpoint")

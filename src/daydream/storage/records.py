@@ -1,8 +1,8 @@
 """What the files of a run hold, as types: each is checked when it is read, so that no reader meets a surprise.
 
 A file may hold more than is named here; what is named must be there (unless it is `NotRequired`) and of its type.
-`settings.mismatch` compares: the types and the words are those that settings are checked by already, so a package for it
-would bring a second set of both. A value comes back as it was read, so whoever reads runs need not know.
+`settings.mismatch` compares: settings are checked by these types and in these words already, so a package for it would
+bring a second set of both. A value comes back as it was read, so whoever reads runs need not know.
 """
 
 from typing import Any, Literal, NotRequired, TypedDict
@@ -137,9 +137,10 @@ class StoredState(TypedDict):
 
 
 class Files(TypedDict):
-    """Any latest.json: the file of each component."""
+    """Any latest.json: the file of each component, and a digest over all that it says."""
 
     files: dict[str, str]
+    digest: NotRequired[str]
 
 
 class Latest(Files):
