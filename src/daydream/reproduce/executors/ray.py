@@ -62,9 +62,7 @@ def connect() -> None:
 
     if not ray.is_initialized():
         before = signal.getsignal(signal.SIGTERM)
-        # A Ray of this machine's own is nobody else's to reach; that of a cluster is where RAY_ADDRESS says.
-        own: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"_node_ip_address": "127.0.0.1"}
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False, **own)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         signal.signal(signal.SIGTERM, before)
 
 
