@@ -1,4 +1,4 @@
-# make demo | test | check | bench | clean. Needs python3 (3.11 or newer) with venv, and make; all else goes to .venv.
+# make demo | test | check | bench | fuzz | torture | clean. Needs python3 (3.11 or newer) with venv, and make; all else goes to .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 LISTS := pyproject.toml constraints.txt
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench fuzz torture clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.runtime
@@ -28,6 +28,16 @@ bench: $(VENV)/.runtime
 	@$(BIN)/python benchmarks/parts.py --device cpu --images 1000 --repeat 3
 	@$(BIN)/python benchmarks/loading.py --repeat 3
 	@$(BIN)/python benchmarks/scale.py --device cpu --most 10 --images 200 --repeat 2
+
+# FUZZ: cases of each kind; MINUTES: how long runs and lessons are killed.
+FUZZ ?= 2000
+MINUTES ?= 60
+
+fuzz: $(VENV)/.dev
+	@FUZZ=$(FUZZ) $(BIN)/python -m pytest -n0 tests/trust/test_fuzz.py
+
+torture: $(VENV)/.dev
+	@$(BIN)/python tests/support/torture.py $(MINUTES)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -58,13 +58,15 @@ def test_what_json_cannot_hold_leaves_the_old_file(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.json"]
 
 
-def test_the_content_is_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_content_is_on_disk_before_the_name_and_both_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done: list[str] = []
     sync, rename = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda handle: (done.append("fsync"), sync(handle)))
     monkeypatch.setattr(os, "replace", lambda a, b: (done.append("replace"), rename(a, b)))
     atomic.write_text(tmp_path / "a", "x")
-    assert done == ["fsync", "replace"]
+    assert done == ["fsync", "replace", "fsync"]
 
 
 def test_a_lock_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Settings as frozen dataclasses: each field carries its default and one line of meaning."""
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -108,6 +109,75 @@ def as_words(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [given if value else f"--no-{given[2:]}"]
     return [given, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]
+
+
+LARGEST = 2**63
+"""A number that a file holds may be no larger: no file of ours holds one that no machine can hold."""
+
+
+def mismatch(value: Any, hint: Any, where: str) -> str:
+    """Say how a value read from JSON differs from what a type admits, and where; nothing if it fits.
+
+    Admits lists, dicts of texts, `TypedDict`s and unions of plain values, however they are nested.
+    """
+    kinds = _plain_kinds(hint)
+    if kinds is not None:
+        fits = type(value) in kinds and (isinstance(value, str | bool | None) or abs(value) < LARGEST)
+        return "" if fits else _other(value, describe(hint), where)
+    if typing.is_typeddict(hint):
+        return _misses(value, hint, where) if isinstance(value, dict) else _other(value, "an object", where)
+    if typing.get_origin(hint) is list:
+        (inner,) = typing.get_args(hint)
+        parts = enumerate(value) if isinstance(value, list) else None
+        return _other(value, "a list", where) if parts is None else _first(parts, inner, where)
+    if typing.get_origin(hint) is dict:
+        inner = typing.get_args(hint)[1]
+        return _first(value.items(), inner, where) if isinstance(value, dict) else _other(value, "an object", where)
+    if _is_union(hint):
+        found = [mismatch(value, own, where) for own in typing.get_args(hint)]
+        nested = [own for own in typing.get_args(hint) if typing.is_typeddict(own) or typing.get_origin(own)]
+        if "" in found or not (isinstance(value, dict | list) and nested):
+            return "" if "" in found else _other(value, describe(hint), where)
+        return found[list(typing.get_args(hint)).index(nested[0])]
+    return "" if hint is Any or _fits(value, hint) else _other(value, describe(hint), where)
+
+
+@functools.cache
+def _plain_kinds(hint: Any) -> frozenset[type] | None:
+    """Return the very types of the values that a plain type, or a union of some, admits; None for any other."""
+    own: dict[Any, set[type]] = {str: {str}, bool: {bool}, int: {int}, float: {int, float}, type(None): {type(None)}}
+    parts = typing.get_args(hint) if _is_union(hint) else (hint,)
+    if any(typing.get_origin(part) is not None or part not in own for part in parts):
+        return None
+    return frozenset(kind for part in parts for kind in own[part])
+
+
+def _misses(value: dict[str, Any], hint: Any, where: str) -> str:
+    for key in sorted(hint.__required_keys__):
+        if key not in value:
+            return f"it does not say '{f'{where}.{key}' if where else key}'"
+    return next(
+        (
+            found
+            for key, inner in _hints(hint).items()
+            if key in value and (found := mismatch(value[key], inner, f"{where}.{key}" if where else key))
+        ),
+        "",
+    )
+
+
+def _first(parts: Iterable[tuple[Any, Any]], hint: Any, where: str) -> str:
+    return next((found for key, value in parts if (found := mismatch(value, hint, f"{where}.{key}"))), "")
+
+
+def _other(value: Any, wanted: str, where: str) -> str:
+    told = f"'{where}' is" if where else "it is"
+    return f"{told} {value!r:.60}, but takes {wanted}"
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def require(condition: bool, message: str) -> None:

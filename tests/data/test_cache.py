@@ -193,5 +193,6 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def test_the_file_is_readable_by_others_of_a_shared_cache(source: Source, own_cache: Path) -> None:
+    own_cache.chmod(0o755)
     source.load()
     assert stat.S_IMODE(only_file(own_cache).stat().st_mode) == 0o644

@@ -18,7 +18,7 @@ from team_script import stepped
 from tiny_runs import Watch, tiny_experiment
 from torch import Tensor
 
-from daydream.engine.distributed import Team, joined
+from daydream.engine.distributed import Team, joined, stay_here
 from daydream.engine.feed import Feed
 from daydream.engine.hardware import Hardware
 from daydream.errors import UserError
@@ -120,6 +120,24 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
         Hardware.choose("cuda", "auto", None, None, Team(2, 4, 2))
     with pytest.raises(UserError, match="one GPU for 2 processes"):
         Hardware.choose("cuda:1", "auto", None, None, Team(1, 2, 1))
+
+
+@pytest.mark.skipif(not Path("/sys/class/net/lo").exists(), reason="the loopback has another name here")
+@pytest.mark.parametrize(("own", "size", "expected"), [("", "2", "lo"), ("eth7", "2", "eth7"), ("", "4", "")])
+def test_processes_of_one_machine_speak_over_its_loopback(
+    monkeypatch: pytest.MonkeyPatch, own: str, size: str, expected: str
+) -> None:
+    """Unless it was said otherwise; where there are more machines, they need more than that."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", own)
+    if not own:
+        monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth8")
+    stay_here()
+    assert os.environ.get("GLOO_SOCKET_IFNAME", "") == expected
+    assert os.environ["NCCL_SOCKET_IFNAME"] == "eth8"
+    os.environ.pop("GLOO_SOCKET_IFNAME", None)
 
 
 # --- two processes ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import pytest
 from written_runs import write_run
 
 from daydream.errors import UserError
-from daydream.report.formats import as_text, tex
+from daydream.escapes import tex
+from daydream.report.formats import as_text
 from daydream.report.gather import Run, read_runs
 
 LASTS = (50.0, 56.0)

@@ -187,11 +187,11 @@ def test_mistakes(
 def test_a_folder_that_may_not_be_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    def refuse(**_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     write_run(tmp_path / "run")
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    monkeypatch.setattr("daydream.atomic.create_part", refuse)
     code, out, err = call(capsys, "report", str(tmp_path / "run"), "--format", form, "-o", str(tmp_path / "a.txt"))
     assert (code, out, err.count("\n")) == (2, "", 1), err
     assert f"--out {tmp_path / 'a.txt'} cannot be written: Permission denied" in err

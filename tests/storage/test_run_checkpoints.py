@@ -15,13 +15,14 @@ import pytest
 import torch
 from tiny_runs import Watch, tiny_experiment
 from torch import Tensor
+from written_runs import RUN
 
 from daydream.errors import UserError
 from daydream.storage import checkpoint_files
 from daydream.storage.checkpoint_files import CheckpointWriter, load_checkpoint, save_checkpoint
 from daydream.storage.run_folder import RunFolder
 
-CONFIG = {"format": 1, "run": {"seed": 3}}
+CONFIG = {"format": 1, "run": {**RUN, "seed": 3}, "data": {}, "method": {}}
 
 
 @pytest.fixture
@@ -66,13 +67,13 @@ def test_there_is_none_at_first(run: RunFolder) -> None:
 def test_a_checkpoint_comes_back(folder: Path) -> None:
     assert_holds(folder, 1, 1.0)
     latest = json.loads((folder / "latest.json").read_text())
-    assert set(latest) == {"epoch", "files"}
+    assert set(latest) == {"epoch", "files", "digest"}
     assert sorted(p.name for p in folder.iterdir()) == sorted(["latest.json", *latest["files"].values()])
 
 
 def test_the_next_one_replaces_it_and_nothing_unnamed_stays(folder: Path) -> None:
-    (folder / ".net.main-x.safetensors.12.part").write_bytes(b"left by a killed process")
-    (folder / "net.old-00.safetensors").write_bytes(b"left by a killed process")
+    (folder / ".net.main.safetensors.0a_b9zqx.part").write_bytes(b"left by a killed process")
+    (folder / f"net.old-{10 * 'a0'}.safetensors").write_bytes(b"left by a killed process")
     save_checkpoint(folder, {"epoch": 2}, components(2.0))
     assert_holds(folder, 2, 2.0)
     assert len(list(folder.iterdir())) == 4

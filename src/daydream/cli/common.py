@@ -1,6 +1,5 @@
 """What commands share: the console, options with one meaning everywhere, and how a person stops what trains."""
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -9,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from daydream.cli.screen import console as console
 
 if TYPE_CHECKING:
     from daydream.engine.display import StopSwitch
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress")]
+Trusted = Annotated[
+    str, typer.Option(metavar="FILE.py:Class", help="of a run by a method of your own: the file that may be imported")
+]
+MaxPixels = Annotated[
+    int | None, typer.Option(min=1, help="refuse pictures of more pixels; by default 67,108,864", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on standard output")]
-
-
-def console(stderr: bool = False) -> Console:
-    """Return a console as wide as the terminal, or wide enough for our tables where there is none."""
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else 160
-    return Console(stderr=stderr, width=width, markup=False)  # a path may have brackets in it
 
 
 @contextmanager

@@ -14,10 +14,11 @@ from typing import Annotated
 import typer
 
 from daydream import __version__
-from daydream.cli import models, reproduce, results, run
-from daydream.cli.common import Json, Quiet, console, free_folder
+from daydream.cli import cache, models, reproduce, results, run
+from daydream.cli.common import Json, Quiet, Trusted, console, free_folder
 from daydream.cli.flags import HELP_ALL
 from daydream.errors import UserError
+from daydream.escapes import visible
 
 log = logging.getLogger("daydream")
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
@@ -61,7 +62,7 @@ class Notes(logging.Handler):
     """Shows what the package has to remark (a resized pile, a skipped file) as lines on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(f"note: {record.getMessage()}\n")
+        sys.stderr.write(f"note: {visible(record.getMessage())}\n")
 
 
 def show_notes(quiet: bool) -> None:
@@ -71,7 +72,7 @@ def show_notes(quiet: bool) -> None:
 
 
 def fail(message: str) -> int:
-    sys.stderr.write(f"daydream: {' '.join(message.split())}\n")
+    sys.stderr.write(f"daydream: {visible(' '.join(message.split()))}\n")
     return 2
 
 
@@ -90,6 +91,7 @@ def build(words: Sequence[str]) -> typer.Typer:
         app.command("list" if command is list_runs else command.__name__)(command)
     models.register(app, words)
     results.register(app)
+    cache.register(app)
     reproduce.register(app, words)
     return app
 
@@ -144,13 +146,14 @@ def look(
         int | None, typer.Option(help="look at the first classes of this task; by default of task 1")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="the picture; by default RUN/look.png")] = None,
+    method: Trusted = "",
     as_json: Json = False,
 ) -> None:
     """Look at what a run's generators imagine: a t-SNE picture per class beside its real images, and numbers."""
     from daydream.cli.tables import look_table
     from daydream.report.look import look_at
 
-    found = look_at(run, classes or [], task, out or run / "look.png")
+    found = look_at(run, classes or [], task, out or run / "look.png", method)
     if as_json:
         sys.stdout.write(json.dumps(found) + "\n")
     else:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daydream import atomic
 from daydream.cli import flags
-from daydream.cli.common import Device, Json, Quiet, console, stoppable
+from daydream.cli.common import Device, Json, MaxPixels, Quiet, Trusted, console, stoppable
 from daydream.errors import UserError
+from daydream.escapes import cell, visible
 from daydream.learner.settings import LessonSettings, ModelSettings
 from daydream.settings import flag
 
@@ -60,6 +62,7 @@ def learn(
     unlabeled: Annotated[Path | None, typer.Option(help="folder of any images, to imagine with")] = None,
     test: Annotated[Path | None, typer.Option(help="test images of these classes, a sub-folder each")] = None,
     device: Device = "auto",
+    max_pixels: MaxPixels = None,
     quiet: Quiet = False,
     as_json: Json = False,
     help_all: flags.HelpAll = False,
@@ -68,7 +71,9 @@ def learn(
     """Teach a model the classes of a folder. What is not given is chosen from the images and the device, and shown."""
     assert values is not None
     record: LessonRecord
+    allow_pixels(max_pixels)
     with lock(model), stoppable(f"{model} is as it was before") as switch:
+        atomic.sweep(model)
         from daydream.cli.model_tables import choices_table, lesson_text
         from daydream.cli.progress import make_display
         from daydream.settings import from_dict
@@ -108,10 +113,14 @@ def opened(path: Path, values: dict[str, dict[str, Any]], device: str) -> "Learn
     return learner
 
 
+def allow_pixels(number: int | None) -> None:
+    """Move the limit on a picture's pixels, for this process and those that decode for it."""
+    if number is not None:
+        os.environ["DAYDREAM_MAX_PIXELS"] = str(number)
+
+
 def lock(model: Path) -> AbstractContextManager[None]:
     """Keep a second process from teaching the same model file; a folder that cannot hold it is said at once."""
-    from daydream import atomic
-
     if not model.parent.is_dir() or not os.access(model.parent, os.W_OK):
         what = "cannot be written to" if model.parent.is_dir() else "is not a folder"
         raise UserError(f"{model.parent} {what}: the model cannot be saved there")
@@ -161,10 +170,12 @@ def predict(
         bool, typer.Option("--csv", help="print lines of path, rank, label, probability, rejected")
     ] = False,
     device: Device = "auto",
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Print the most likely classes of images, with probabilities."""
     if as_json and as_csv:
         raise UserError("--json and --csv: give one of the two")
+    allow_pixels(max_pixels)
     learner = loaded(model, device)
     threshold = None if reject is None else learner.rejection(reject)
     paths, probabilities = judged(learner, files)
@@ -191,14 +202,15 @@ def print_csv(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         rejected = "" if row["rejected"] is None else str(row["rejected"]).lower()
         for rank, found in enumerate(row["classes"], 1):
-            writer.writerow([row["path"], rank, found["label"], found["probability"], rejected])
+            writer.writerow([cell(row["path"]), rank, cell(found["label"]), found["probability"], rejected])
 
 
 def print_lines(rows: list[dict[str, Any]]) -> None:
     width = max(len(row["path"]) for row in rows)
     for row in rows:
         found = ", ".join(f"{c['label']} {100 * c['probability']:.1f} %" for c in row["classes"])
-        sys.stdout.write(f"{row['path']:<{width}}  {'likely none of these: ' if row['rejected'] else ''}{found}\n")
+        text = f"{row['path']:<{width}}  {'likely none of these: ' if row['rejected'] else ''}{found}"
+        sys.stdout.write(visible(text) + "\n")
 
 
 def judged(learner: "Learner", words: Sequence[str]) -> "tuple[list[str], Tensor]":
@@ -232,8 +244,10 @@ def measure(
     folder: Annotated[Path, typer.Argument(help="folder of test images, one sub-folder per class")],
     as_json: Json = False,
     device: Device = "auto",
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Measure a model on test images: accuracy of each class and overall, and what was taken for what."""
+    allow_pixels(max_pixels)
     report = loaded(model, device).test(folder)
     if as_json:
         sys.stdout.write(json.dumps(asdict(report)) + "\n")
@@ -252,16 +266,18 @@ def export(
             "--safetensors", "--out", "-o", help="write them as safetensors; of a run, RUN/network.safetensors"
         ),
     ] = None,
+    method: Trusted = "",
 ) -> None:
     """Write network and head for other programs, without generators or exemplars: as ONNX or as safetensors."""
     from daydream.nets.resnet import parameter_count
 
     if path.is_dir():
-        from daydream.experiment.config import config_from_json
+        from daydream.experiment.config import check_no_code, config_from_json
         from daydream.experiment.experiment import Experiment
         from daydream.storage.run_folder import RunFolder
 
         run = RunFolder.open(path)
+        check_no_code(run, method, "export")
         safetensors = safetensors if safetensors or onnx else path / "network.safetensors"
         classifier = Experiment(config_from_json(run.config)).classifier(run)
     else:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from daydream.cli import flags
 from daydream.cli.common import Json, Quiet, console, free_folder, stoppable
@@ -119,7 +118,7 @@ def train(
 
     screen = console()
     with stoppable(f"go on with: {resume_command(folder)}") as switch:
-        display = make_display(switch, Console(stderr=True) if as_json else screen, quiet)
+        display = make_display(switch, console(stderr=True) if as_json else screen, quiet)
         try:
             result = start(display)
         finally:
@@ -140,11 +139,12 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped or killed, from its last checkpoint."""
     from daydream.engine.distributed import team
-    from daydream.experiment.config import config_from_json
+    from daydream.experiment.config import check_importing, config_from_json
     from daydream.experiment.experiment import Experiment
     from daydream.storage.run_folder import RunFolder
 
     folder = RunFolder.open(run)
+    check_importing(folder)
     if folder.result is not None:
         sys.stderr.write(f"{run} is finished already\n")
     with team().in_turn():

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from daydream.cli.common import console, free_folder, stoppable
 from daydream.errors import UserError
+from daydream.escapes import visible
 from daydream.settings import require
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def train(members: "Sequence[Member]", together: bool, folder: Path, quiet: bool
     from daydream.experiment.together import train_members
 
     with stoppable(f"the same command with --out {folder} goes on from here") as switch:
-        shared = Shared(make_display(switch, Console(stderr=True) if as_json else console(), quiet))
+        shared = Shared(make_display(switch, console(stderr=as_json), quiet))
         try:
             return train_members(members, together, lambda member: Beside(shared, member.name))
         finally:
@@ -103,7 +103,7 @@ def show(members: "Sequence[Member]", outcomes: "Mapping[str, Ended]", quiet: bo
 
     for name, outcome in outcomes.items():
         if outcome.result is None:
-            sys.stderr.write(f"{name} failed: {' '.join(outcome.error.split())}\n")
+            sys.stderr.write(f"{name} failed: {visible(' '.join(outcome.error.split()))}\n")
     results = [outcome.result for outcome in outcomes.values() if outcome.result is not None]
     spreads = {key: spread([result[key] for result in results]) for key in MEASURES if all_know(key, results)}
     if as_json:

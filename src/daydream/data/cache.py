@@ -3,14 +3,21 @@
 A file holds one sealed header line and the raw pixels. It is used only when its header names this very list of files
 (path, size, time of change), its length is exact and every block has its checksum; otherwise the set is decoded again.
 The pixels are read into memory, not mapped: a file that shrinks under a running process must not crash it.
+
+What lies here are someone's pictures: the folder and its files are their owner's alone, and of those that are over the
+limit the least recently used go.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
+import re
+import time
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,11 +29,42 @@ from daydream import atomic
 from daydream.data import decode
 from daydream.data.decode import Decoding
 from daydream.data.decode_pool import decode_all
+from daydream.errors import UserError
 
 log = logging.getLogger("daydream")
 
 BLOCK = 2**26
 """Bytes under one checksum."""
+LIMIT_GIB = 40.0
+"""The cache holds at most this much; $DAYDREAM_CACHE_GB overrides it."""
+HEADER = 2**26
+"""Most bytes of a header: a line for each image that could not be decoded."""
+NAME = re.compile(r"(?P<label>[a-z0-9-]+)-[0-9a-f]{16}\.images")
+PART = re.compile(rf"\.{NAME.pattern}\.[0-9a-z_]{{8}}\.part")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A file of the cache."""
+
+    path: Path
+    bytes: int
+    used: float
+    """When it was last read or written, in seconds since 1970."""
+
+    @property
+    def label(self) -> str:
+        found = NAME.fullmatch(self.path.name)
+        return found["label"] if found else "left by a process that was killed"
+
+    @property
+    def source(self) -> str:
+        """Return the folder whose images these are, where the file says so."""
+        try:
+            with self.path.open("rb") as file:
+                return str((_header(file.readline(HEADER)) or {}).get("root", ""))
+        except OSError:
+            return ""
 
 
 def cache_folder() -> Path:
@@ -47,14 +85,84 @@ def decode_cached(label: str, root: Path, paths: Sequence[str], canvas: int) -> 
     file, key = folder / f"{label}-{slot}.images", _key(paths, canvas)
     cached = _read(file, key, (len(paths), 3, canvas, canvas))
     if cached is not None and not _mended(cached, paths, canvas):
+        with contextlib.suppress(OSError):
+            os.utime(file)
         return cached
     decoding = decode_all(paths, canvas)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(file, key, decoding)
+        rights = _make(folder)
+        if _make_room(decoding.pixels.nbytes, file):
+            _write(file, key, root, decoding, rights)
     except OSError as error:
         log.info("going on without a cache of decoded images: %s", error)
     return decoding
+
+
+def limit_bytes() -> int:
+    """Return how much the cache may hold."""
+    text = os.environ.get("DAYDREAM_CACHE_GB", str(LIMIT_GIB))
+    try:
+        return round(max(0.0, float(text)) * 2**30)
+    except (ValueError, OverflowError):
+        raise UserError(f"DAYDREAM_CACHE_GB is '{text}', but takes a number of GiB such as {LIMIT_GIB:g}") from None
+
+
+def slots() -> list[Slot]:
+    """Return the files of the cache, the least recently used first; what is not of its making is none."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(cache_folder()) as entries:
+        for entry in entries:
+            if (NAME.fullmatch(entry.name) or PART.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
+                about = entry.stat(follow_symlinks=False)
+                found.append(Slot(Path(entry.path), about.st_size, about.st_mtime))
+    return sorted(found, key=lambda slot: slot.used)
+
+
+def clear() -> int:
+    """Delete the files of the cache; return how many bytes they held."""
+    return sum(map(_delete, slots()))
+
+
+def _delete(slot: Slot) -> int:
+    try:
+        slot.path.unlink()
+    except OSError as error:
+        log.warning("%s could not be deleted: %s", slot.path, error.strerror)
+        return 0
+    return slot.bytes
+
+
+def _make(folder: Path) -> int:
+    """Make the cache's folder, its owner's alone, and return the rights of its files: their owner's alone too.
+
+    Only a folder that was chosen ($DAYDREAM_CACHE), and that others may enter already, is shared with them.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.stat().st_mode & 0o077:
+        return atomic.PRIVATE
+    if os.environ.get("DAYDREAM_CACHE"):
+        return atomic.PUBLIC
+    folder.chmod(0o700)
+    return atomic.PRIVATE
+
+
+def _make_room(needed: int, replaced: Path) -> bool:
+    """Delete what a killed process left, and what was least recently used, until a set fits; say whether it does."""
+    limit, now, kept = limit_bytes(), time.time(), []
+    for slot in slots():
+        if PART.fullmatch(slot.path.name) and now - slot.used > atomic.ABANDONED:
+            _delete(slot)
+        elif slot.path.name != replaced.name:
+            kept.append(slot)
+    if needed > limit:
+        log.info("a set of %.2f GB is not cached: the limit is %.2f GB ($DAYDREAM_CACHE_GB)", needed / 1e9, limit / 1e9)
+        return False
+    room = limit - needed - sum(slot.bytes for slot in kept)
+    for slot in kept:
+        if room < 0 and not slot.path.name.startswith("."):
+            log.info("%s leaves the cache: %s was used longest ago", slot.path.name, slot.label)
+            room += _delete(slot)
+    return True
 
 
 def _key(paths: Sequence[str], canvas: int) -> str:
@@ -76,10 +184,11 @@ def _mended(cached: Decoding, paths: Sequence[str], canvas: int) -> bool:
     return len(decode.decode_group([paths[i] for i in failed], canvas).failures) < len(failed)
 
 
-def _write(path: Path, key: str, decoding: Decoding) -> None:
+def _write(path: Path, key: str, root: Path, decoding: Decoding, rights: int) -> None:
     sums = [zlib.crc32(block) for block in _blocks(decoding.pixels)]
-    header = json.dumps({"key": key, "sums": sums, "failures": list(decoding.failures.items())}).encode()
-    with atomic.replacing(path) as part, part.open("wb") as file:
+    about = {"key": key, "root": str(root.resolve()), "sums": sums, "failures": list(decoding.failures.items())}
+    header = json.dumps(about).encode()
+    with atomic.replacing(path, rights) as part, part.open("wb") as file:
         file.write(_seal(header) + b" " + header + b"\n")
         for block in _blocks(decoding.pixels):
             file.write(block)
@@ -90,7 +199,7 @@ def _read(path: Path, key: str, shape: tuple[int, ...]) -> Decoding | None:
     """Return what a file holds, or nothing where it is absent, of other content or damaged."""
     try:
         with path.open("rb") as file:
-            header = _header(file.readline())
+            header = _header(file.readline(HEADER))
             num_bytes = int(np.prod(shape))
             if header is None or header["key"] != key or path.stat().st_size != file.tell() + num_bytes:
                 return None

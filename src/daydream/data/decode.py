@@ -3,9 +3,11 @@
 Imports no torch, as the worker processes of `decode_pool.py` import this module.
 """
 
+import contextlib
 import os
+import stat
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,11 @@ VERSION = 1
 """Raise when the pixels that `decode` returns change: cached sets are then made anew."""
 RESIDENT_GIB = 24.0
 """A set whose decoded pixels take at most this much is held in memory; $DAYDREAM_RESIDENT_GB overrides it."""
+MAX_PIXELS = 2**26
+"""A picture of more pixels is refused: a small file can be a large one. $DAYDREAM_MAX_PIXELS overrides it."""
+DRAFTED = 4
+"""How many times as large a picture may be that is not decoded whole."""
+ROWS = 64
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 """What Pillow may take a file for, whatever its name says; a GIF called .jpg is common."""
@@ -71,10 +78,43 @@ def _visible(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[s
         raise unreadable(folder, error) from error
 
 
+class Refused(Exception):
+    """A file is not opened as a picture, whatever it holds."""
+
+
+def max_pixels() -> int:
+    """Return the most pixels a picture may have."""
+    text = os.environ.get("DAYDREAM_MAX_PIXELS", str(MAX_PIXELS))
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"DAYDREAM_MAX_PIXELS is '{text}', but takes a whole number such as {MAX_PIXELS}")
+    return int(text)
+
+
+@contextlib.contextmanager
+def opened(path: str, canvas: int) -> Iterator[Image.Image]:
+    """Open a picture, of which nothing is decoded yet; what is no file, or would take too much memory, is refused.
+
+    A large JPEG is decoded at a fraction of its size, never below the canvas, so it may be larger.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise Refused("it is no file but a folder, a device or a pipe")
+    most, usual = max_pixels(), Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None  # ours is the limit
+    try:
+        file = Image.open(path, formats=FORMATS)
+    finally:
+        Image.MAX_IMAGE_PIXELS = usual
+    with file:
+        whole = file.width * file.height
+        file.draft(None, (canvas, canvas))
+        if file.width * file.height > most or whole > DRAFTED * most:
+            raise Refused(f"it has {whole:,} pixels, and {most:,} is the limit ($DAYDREAM_MAX_PIXELS, --max-pixels)")
+        yield file
+
+
 def decode(path: str, canvas: int) -> NDArray[np.uint8]:
     """Return the image as [3, canvas, canvas]: upright, RGB, short side scaled to `canvas`, centre kept."""
-    with Image.open(path, formats=FORMATS) as file:
-        file.draft(None, (canvas, canvas))  # a large JPEG is decoded at a fraction of its size, never below the canvas
+    with opened(path, canvas) as file:
         return square(file, canvas)
 
 
@@ -103,10 +143,20 @@ def decode_group(paths: Sequence[str], canvas: int) -> Decoding:
     return Decoding(pixels, failures)
 
 
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Scale a picture of 16 bits per pixel, which Pillow would clip, a few rows at a time."""
+    width, height = image.size
+    grey = np.empty((height, width), np.uint8)
+    for top in range(0, height, ROWS):
+        bottom = min(top + ROWS, height)
+        grey[top:bottom] = (np.asarray(image.crop((0, top, width, bottom))) // 257).clip(0, 255)
+    return Image.fromarray(grey)
+
+
 def _rgb(image: Image.Image) -> Image.Image:
     """Convert to RGB, transparent parts over white: what a picture with them is mostly drawn for."""
-    if image.mode.startswith("I"):  # 16 bits per pixel, which Pillow would clip and not scale
-        return Image.fromarray((np.asarray(image) / 257).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode.startswith("I"):
+        return _eight_bits(image).convert("RGB")
     if "transparency" in image.info or {"A", "a"} & set(image.getbands()):
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")

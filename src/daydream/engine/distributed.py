@@ -146,9 +146,17 @@ def first_to_fail(store: Any) -> bool:
     return failed == 1
 
 
+def stay_here() -> None:
+    """Let processes that are all on this machine speak over its loopback, unless it is said otherwise."""
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE") and os.path.exists("/sys/class/net/lo"):
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(name, "lo")
+
+
 @contextlib.contextmanager
 def joined(trains: bool) -> Iterator[None]:
     """Join the processes `torchrun` started. Only the first of them speaks, and of those that fail the first to."""
+    stay_here()
     store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
     if torch.cuda.is_available() and int(os.environ["LOCAL_RANK"]) < torch.cuda.device_count():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))

@@ -10,7 +10,8 @@ from torch import Tensor
 from daydream.errors import UserError
 from daydream.settings import changed, plain_json
 from daydream.stages.stage import Kinds, Stage, State
-from daydream.storage.checkpoint_files import load_checkpoint, save_checkpoint
+from daydream.storage.checkpoint_files import load_checkpoint, naming_damage, save_checkpoint
+from daydream.storage.records import LatestBase
 from daydream.storage.run_folder import RunFolder
 from daydream.storage.state import pack, unpack
 
@@ -50,7 +51,7 @@ def write(experiment: "Experiment", run: Path, stage: Stage, state: State) -> No
 def read(experiment: "Experiment", path: Path) -> Base:
     """Read a run's base task, or say what does not match."""
     RunFolder.open(path)
-    found = load_checkpoint(path / "base", ("conditions", "settings", "state"))
+    found = load_checkpoint(path / "base", LatestBase)
     if found is None:
         raise UserError(f"--base-from {path}: that run has not finished its base task, or its method does not share it")
     wanted = [stage.shared_as for stage in experiment.stages(experiment.stream.task(0)) if stage.shared_as]
@@ -65,7 +66,8 @@ def read(experiment: "Experiment", path: Path) -> Base:
 
 def take(given: Base, state: State, kinds: Kinds) -> None:
     """Put the base task's networks and tensors in the place of the stage that would have trained them."""
-    loaded = unpack(given.info["state"], given.components, kinds, state.device)
+    with naming_damage(given.path / "base"):
+        loaded = unpack(given.info["state"], given.components, kinds, state.device)
     state.nets, state.tensors = loaded.nets, loaded.tensors
 
 

@@ -1,6 +1,7 @@
 """A run's settings: everything needed to run it again, as it stands in config.json."""
 
 import dataclasses
+import logging
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,6 +13,9 @@ from daydream.components.settings import KEYS, CarriedSettings
 from daydream.errors import UserError
 from daydream.settings import changed, from_dict, plain_json, require, setting, with_defaults
 from daydream.storage.older import FORMAT, refuse_gone, upgraded
+from daydream.storage.run_folder import RunFolder
+
+log = logging.getLogger("daydream")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +162,41 @@ def config_from_json(stored: Mapping[str, Any]) -> Config:
     whole = completed(stored)
     components = {key: whole.get(key) for key in KEYS}
     return make_config(whole["run"], whole["data"], whole["method"], **components)
+
+
+def check_importing(run: RunFolder) -> None:
+    """Before a run goes on whose method lies in a file: refuse what changed, and say which file is imported and why."""
+    stored = run.config
+    name = stored["run"]["method"]
+    if ".py:" not in name:
+        return
+    from daydream.methods import source_digest
+
+    file, config = Path(name.rpartition(":")[0]), f"{run.path / 'config.json'}"
+    if not file.is_absolute() or not stored.get("method_source"):
+        raise UserError(f"{config} names the method {name}, but not as daydream writes it: nothing was imported")
+    found = run.identity
+    if found is not None:
+        before = completed(found)
+        check_unchanged(before, {key: completed(stored).get(key) for key in before}, str(run.path))
+    if file.is_file() and source_digest(name) != stored["method_source"]:
+        raise UserError(
+            f"{run.path}: the contents of its method's file {file} changed since it began: restore them, or start a "
+            "new run; nothing was imported"
+        )
+    log.warning("importing %s: %s names it as the run's method; its code runs with your rights", file, config)
+
+
+def check_no_code(run: RunFolder, trusted: str, doing: str) -> None:
+    """Refuse to read a run by a method in a file, unless its user names that file: a run folder may be a stranger's."""
+    from daydream.methods import resolve
+
+    name = run.config["run"]["method"]
+    if ".py:" in name and resolve(trusted) != name:
+        raise UserError(
+            f"{run.path} names a method in a file, {name}, which {doing} would import: if you trust that file, give "
+            f"--method {name}"
+        )
 
 
 def _absolute(path: str) -> str:

@@ -26,8 +26,9 @@ from daydream.protocol.memory import Budget, Memory
 from daydream.protocol.stream import Stream, Task, class_order, make_stream
 from daydream.settings import plain_json
 from daydream.stages.stage import Stage, State
-from daydream.storage.checkpoint_files import load_checkpoint
+from daydream.storage.checkpoint_files import load_checkpoint, naming_damage
 from daydream.storage.older import FORMAT
+from daydream.storage.records import Latest
 from daydream.storage.run_folder import RunFolder
 from daydream.storage.state import unpack
 
@@ -183,18 +184,18 @@ class Experiment:
             "device": device,
             "pile_images": None if self.pile is None else len(self.pile),
         }
-        run = RunFolder.create(folder, {**self.identity(), **facts}) if self.team.leads else RunFolder(folder, False)
-        with run.locked():
+        with RunFolder.creating(folder, {**self.identity(), **facts}, writes=self.team.leads) as run:
             return (yield from Session(self, run, display, state, Cursor(), given=given).go())
 
     def restore(self, run: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], State] | None:
         """Return a run's last checkpoint, info and components, and the state it holds; None where there is none yet."""
-        found = load_checkpoint(run.path / "checkpoint", ("identity", "state", "cursor", "partial", "metrics_size"))
+        found = load_checkpoint(run.path / "checkpoint", Latest)
         if found is None:
             return None
         info, components = found
         check_unchanged(completed(info["identity"]), self.identity(), str(run.path))
-        return info, components, unpack(info["state"], components, self.carried.kinds, self.hardware.device)
+        with naming_damage(run.path / "checkpoint"):
+            return info, components, unpack(info["state"], components, self.carried.kinds, self.hardware.device)
 
     def classifier(self, run: RunFolder) -> Classifier:
         """Return what a run's last checkpoint knows, to be used elsewhere."""
@@ -228,7 +229,8 @@ class Experiment:
                 given = base_task.read(self, Path(base_from)) if base_from else None
                 return (yield from Session(self, run, display, self.fresh_state(), Cursor(), given=given).go())
             info, components, state = found
-            cursor = Cursor(**info["cursor"])
+            with naming_damage(run.path / "checkpoint"):
+                cursor = Cursor(**info["cursor"])
+                partial = info["partial"] and Partial(**info["partial"], optimizer=components["optimizer"])
             run.forget_metrics_after(info["metrics_size"], cursor.rows)
-            partial = info["partial"] and Partial(**info["partial"], optimizer=components["optimizer"])
             return (yield from Session(self, run, display, state, cursor, partial, resumed=True).go())

@@ -282,6 +282,8 @@ class Learner:
     def judged(self, images: ImageSet) -> Tensor:
         """Return calibrated probabilities [N, C] of images stored as the learner stores them."""
         scores = judge(self.method, self.taught.state, images.to(self.hardware.device))
+        if not scores.isfinite().all():
+            raise UserError("the model gives no probabilities: its weights are too large for its scores to be numbers")
         return (scores.double() / self.taught.temperature).softmax(1).cpu()
 
 

@@ -11,6 +11,7 @@ from daydream.report.run_charts import KINDS_OF_FEATURES, features
 CLASSES = 2  # drawn of a run: t-SNE takes seconds per class
 RUNS = 3  # drawn of a report: each loads its data and its network
 NONE = "this run has no generators, so there are no counterparts to draw."
+OWN = "not drawn: the run's method lies in a file, and a report imports no file that a run names."
 LATER = "drawn by `daydream report`, which loads the run's images and network; not when a run ends."
 
 
@@ -24,7 +25,9 @@ def has_generators(run: Run) -> bool:
 
 def undrawn(run: Run) -> str:
     """Say why the page that a run writes when it ends has no feature picture."""
-    return LATER if has_generators(run) else NONE
+    if not has_generators(run):
+        return NONE
+    return LATER if run.settings["method"] in METHODS else OWN
 
 
 def feature_charts(runs: Sequence[Run]) -> dict[str, list[Figure] | str]:
@@ -34,6 +37,8 @@ def feature_charts(runs: Sequence[Run]) -> dict[str, list[Figure] | str]:
     for run in runs:
         if not has_generators(run):
             found[str(run.path)] = NONE
+        elif run.settings["method"] not in METHODS:
+            found[str(run.path)] = OWN
         elif drawn == RUNS:
             found[str(run.path)] = f"drawn for the first {RUNS} runs with generators: daydream look {run.path}"
         else:

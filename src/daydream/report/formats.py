@@ -2,10 +2,11 @@
 
 import csv
 import io
-import re
 from collections.abc import Callable, Sequence
 
+from daydream import escapes
 from daydream.errors import UserError
+from daydream.escapes import tex
 from daydream.report.gather import Run, Section, sections
 from daydream.report.summary import MEASURES, Line, lines_of
 from daydream.storage.run_folder import resume_command
@@ -16,7 +17,6 @@ ABOUT = (
     "± is the standard deviation over n runs (seeds and class orders)."
 )
 HEADS = ("method", "protocol", "images", "n", *MEASURES.values(), "paper")
-TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
 
 
 def as_text(runs: Sequence[Run], form: str) -> str:
@@ -58,10 +58,9 @@ def markdown(parts: Sequence[Section]) -> str:
     blocks = [ABOUT]
     for section in parts:
         rows = [_cells(line, " ± ", "–") for line in lines_of(section.runs)]
-        escaped = [[cell.replace("|", r"\|") for cell in row] for row in rows]
-        table = [HEADS, ["---"] * len(HEADS), *escaped]
-        blocks += [f"## {section.title}", "\n".join(f"| {' | '.join(row)} |" for row in table)]
-        blocks += [f"Left out: {', '.join(names)}." for names in [unfinished(section)] if names]
+        table = [HEADS, ["---"] * len(HEADS), *(list(map(escapes.markdown, row)) for row in rows)]
+        blocks += [f"## {escapes.markdown(section.title)}", "\n".join(f"| {' | '.join(row)} |" for row in table)]
+        blocks += [f"Left out: {', '.join(map(escapes.markdown, names))}." for names in [unfinished(section)] if names]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -73,7 +72,7 @@ def latex(parts: Sequence[Section]) -> str:
 def _latex_table(section: Section) -> str:
     rows = [" & ".join(map(tex, _cells(line, " ± ", "--"))) + r" \\" for line in lines_of(section.runs)]
     lines = [
-        *(f"% left out: {', '.join(names)}" for names in [unfinished(section)] if names),
+        *(f"% left out: {', '.join(map(tex, names))}" for names in [unfinished(section)] if names),
         r"\begin{table}[t]",
         r"\centering",
         rf"\caption{{{tex(f'{section.title}. {ABOUT}')}}}",
@@ -89,11 +88,6 @@ def _latex_table(section: Section) -> str:
     return "\n".join(lines) + "\n"
 
 
-def tex(text: str) -> str:
-    """Escape what LaTeX would read as a command."""
-    return re.sub(r"[\\~^&%$#_{}±–]", lambda found: TEX.get(found[0], f"\\{found[0]}"), text)
-
-
 def comma_separated(parts: Sequence[Section]) -> str:
     """Return a line per group of runs, mean and standard deviation in columns of their own."""
     text = io.StringIO()
@@ -106,8 +100,9 @@ def comma_separated(parts: Sequence[Section]) -> str:
             numbers = [x for value in values for x in ((value.mean, value.deviation) if value else (None, None))]
             first, cell = line.runs[0], line.paper
             names = " ".join(run.name for run in line.runs)
+            texts = [escapes.cell(text) for text in (section.title, first.variant, line.protocol)]
             writer.writerow(
-                [section.title, first.variant, line.protocol, first.evaluated_on, len(line.runs), names]
+                [*texts, first.evaluated_on, len(line.runs), escapes.cell(names)]
                 + ["" if number is None else round(number, 4) for number in numbers]
                 + ([cell.accuracy, cell.reports or ""] if cell else ["", ""])
             )

@@ -15,7 +15,7 @@ import torch
 from daydream import atomic, rng
 from daydream.components.quality import Gathered, measure
 from daydream.errors import UserError, unknown
-from daydream.experiment.config import config_from_json
+from daydream.experiment.config import check_no_code, config_from_json
 from daydream.experiment.experiment import Experiment
 from daydream.nets.generators import GeneratorBank
 from daydream.protocol.stream import Stream
@@ -40,9 +40,13 @@ A counterpart is drawn last and small, so that one equal to its exemplar shows, 
 """
 
 
-def look_at(path: Path, names: Sequence[str], task: int | None, picture: Path) -> dict[str, Any]:
-    """Draw a run's classes and return the numbers: of each class, and over all of them."""
+def look_at(path: Path, names: Sequence[str], task: int | None, picture: Path, trusted: str = "") -> dict[str, Any]:
+    """Draw a run's classes and return the numbers: of each class, and over all of them.
+
+    A method in a file is imported only if it is the `trusted` one.
+    """
     run = RunFolder.open(path)
+    check_no_code(run, trusted, "look")
     check_picture(picture)
     experiment = Experiment(config_from_json(run.config))
     state, stands = last_state(experiment, run)

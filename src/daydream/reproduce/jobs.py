@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from daydream.engine import Interrupted
 from daydream.errors import UserError
-from daydream.experiment.config import config_from_json, make_config
+from daydream.experiment.config import check_importing, config_from_json, make_config
 from daydream.reproduce.protocols import Values
 from daydream.settings import plain_json
 from daydream.storage.run_folder import RunFolder, read_json
@@ -128,6 +128,7 @@ def run_job(job: Job, display: "Display") -> dict[str, Any]:
         return job.result
     if (folder / "config.json").exists():
         run = RunFolder.open(folder)
+        check_importing(run)
         experiment = Experiment(config_from_json(run.config))
         return _and_forget_compiled(experiment, lambda: experiment.resume(run, display))
     experiment = Experiment(make_config(**job.values))

@@ -5,10 +5,10 @@
 
 import contextlib
 import hashlib
-import os
+import json
 import re
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -20,10 +20,16 @@ from torch import Tensor
 
 from daydream import atomic
 from daydream.errors import UserError
-from daydream.storage.run_folder import read_json, resume_command
+from daydream.storage.records import Files
+from daydream.storage.run_folder import read_json, refuse_gone, refuse_link, resume_command
 
 Components = Mapping[str, Mapping[str, Tensor]]
 DIGEST = 10  # bytes
+COMPONENT = re.compile(r"[^./\\\x00-\x1f-][^/\\\x00-\x1f]*")
+"""What a component may be called: nothing that leads to another folder."""
+FILE = re.compile(rf"({COMPONENT.pattern})-[0-9a-f]{{{2 * DIGEST}}}\.safetensors")
+OWN = re.compile(rf"{FILE.pattern}|\.({COMPONENT.pattern}\.safetensors|latest\.json)\.[0-9a-z_]{{8}}\.part")
+"""Names of our own making: nothing else in the folder is ever deleted."""
 UNWRITTEN = 2  # checkpoints that may wait to be written: a large one, and the one that soon follows it
 
 
@@ -34,6 +40,7 @@ def save_checkpoint(
 
     Components in `unchanged` are those of the previous checkpoint: they are named again, not written again.
     """
+    refuse_link(folder)
     try:
         folder.mkdir(exist_ok=True)
         files = {
@@ -42,13 +49,14 @@ def save_checkpoint(
             if name not in unchanged
         }
         if unchanged:
-            before = read_json(folder / "latest.json")["files"]
+            before = read_json(folder / "latest.json", Files)["files"]
             files |= {name: before[name] for name in unchanged}
-        atomic.write_json(folder / "latest.json", {**info, "files": files})
+        atomic.write_json(folder / "latest.json", sealed({**info, "files": files}))
         for path in folder.iterdir():
-            if path.name != "latest.json" and path.name not in files.values():
+            if OWN.fullmatch(path.name) and path.name not in files.values() and not path.is_dir():
                 path.unlink(missing_ok=True)
     except (OSError, SafetensorError) as error:
+        refuse_gone(folder.parent)
         raise UserError(
             f"the checkpoint could not be written to {folder}: {_reason(error)}; the previous one is intact: "
             f"free some space and `{resume_command(folder.parent)}`"
@@ -112,15 +120,21 @@ class CheckpointWriter:
 
 def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
     """Write a component and return its file's name; the tensors go to the disk from where they lie, without a copy."""
-    written = folder / f"{name}.safetensors"  # until its content is known; if that is never, nothing names it
-    with atomic.replacing(written) as part:
+    if not COMPONENT.fullmatch(name):
+        raise UserError(f"a network of a state is called {name!r}, which no file can be called")
+    with atomic.part_of(folder / f"{name}.safetensors", atomic.PRIVATE) as part:  # exemplars are pictures
         save_file({key: value.detach().contiguous().cpu() for key, value in tensors.items()}, part)
-    path = folder / f"{name}-{_digest(written)}.safetensors"
-    if path.exists():
-        written.unlink()
-    else:
-        os.replace(written, path)
+        path = folder / f"{name}-{_digest(part)}.safetensors"
+        if path.is_symlink() or not path.is_file():
+            atomic.land(part, path)
     return path.name
+
+
+def sealed(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what latest.json says, with a digest over it."""
+    whole = {key: value for key, value in info.items() if key != "digest"}
+    text = json.dumps(whole, sort_keys=True).encode()
+    return {**whole, "digest": hashlib.blake2b(text, digest_size=DIGEST).hexdigest()}
 
 
 def _reason(error: OSError | SafetensorError) -> str:
@@ -136,18 +150,33 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST)).hexdigest()
 
 
-def load_checkpoint(
-    folder: Path, keys: Sequence[str] = ()
-) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
-    """Return a checkpoint's info, which must hold some keys, and components; None where there is none yet."""
+def load_checkpoint(folder: Path, record: Any = Files) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]] | None:
+    """Return a checkpoint's info, which must be like a record, and components; None where there is none yet."""
     if not (folder / "latest.json").exists():
         return None
-    info = read_json(folder / "latest.json", ["files", *keys])
+    info = read_json(folder / "latest.json", record)
+    if info.get("digest", "") not in ("", sealed(info)["digest"]):  # there was none at first
+        raise UserError(f"{folder / 'latest.json'} is damaged: its content does not match its digest")
+    for name, file in info["files"].items():
+        if not COMPONENT.fullmatch(name) or not FILE.fullmatch(file):
+            raise UserError(f"{folder / 'latest.json'} is damaged: it names {file!r}, which is no file of a checkpoint")
     return info, {name: _read_component(folder / file) for name, file in info["files"].items()}
+
+
+@contextlib.contextmanager
+def naming_damage(folder: Path) -> Iterator[None]:
+    """Name a checkpoint whose parts do not fit each other, or the method, while something is built of them."""
+    try:
+        yield
+    except (UserError, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{folder} is damaged, or not of this method ({type(error).__name__}: {reason})") from error
 
 
 def _read_component(path: Path) -> dict[str, Tensor]:
     try:
+        if not path.is_file():
+            raise OSError("it is not there, or no file")
         if not path.stem.endswith(_digest(path)):
             raise UserError(
                 f"{path} is damaged: its content does not match its name; the run cannot be continued from it"

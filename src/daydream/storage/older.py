@@ -93,7 +93,10 @@ def _upgrade_parts(parts: dict[str, Any] | None) -> None:
     if blend in ("counts", "held-out"):
         parts |= {"blend": 1.0, "ema": f"blend {blend}"}  # told as gone, beside the average it was tried with
         return
-    parts["blend"] = float(blend)
+    try:
+        parts["blend"] = float(blend)
+    except ValueError as error:
+        raise UserError(f"its setting parts.blend is {blend!r}, which no version wrote") from error
     if parts["blend"] == 1:
         parts["blend_statistics"] = "blend"
 

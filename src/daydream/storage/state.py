@@ -1,12 +1,16 @@
 """A state as JSON and named tensors, and back."""
 
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from daydream.nets.network import architecture
+from daydream.nets.timm_backbone import PREFIX
 from daydream.protocol.memory import Budget, Memory
+from daydream.settings import require
 from daydream.stages.stage import Kinds, Rebuildable, State
 from daydream.storage.checkpoint_files import Components
 
@@ -60,6 +64,7 @@ def _versions(net: nn.Module) -> list[tuple[Tensor, int]]:
 
 def unpack(info: Mapping[str, Any], components: Components, kinds: Kinds, device: torch.device) -> State:
     """Build a state again; networks are built by the method's own `kinds`, never by a name imported from a file."""
+    check_networks(info["nets"], components, kinds)
     stored = components["memory"]
     memory = Memory(Budget(**info["budget"]), stored["images"].to(device), stored["labels"], stored["ranks"])
     state = State(memory, device, tensors={k: v.to(device) for k, v in components["tensors"].items()})
@@ -69,3 +74,31 @@ def unpack(info: Mapping[str, Any], components: Components, kinds: Kinds, device
         net.load_state_dict(components[f"net.{name}"])
         state.nets[name] = net.eval()
     return state
+
+
+def check_networks(nets: Mapping[str, Any], components: Components, kinds: Kinds) -> None:
+    """Build each network of ours without memory, and compare its shapes with those stored, before any is allocated.
+
+    What is asked for may be no larger than what is there: a number no larger than a side of a tensor, and as many
+    layers or blocks as there are tensors at most. A network of a user's own method is built as his code says.
+    """
+    for name, made in nets.items():
+        build, tensors = kinds[made["kind"]], components[f"net.{name}"]
+        if not getattr(build, "__module__", "").startswith("daydream."):
+            continue
+        shapes = {key: tuple(value.shape) for key, value in tensors.items()}
+        largest = max(len(shapes), *(side for value in tensors.values() if value.numel() for side in value.shape))
+        for key, value in made["config"].items():
+            numbers = value if isinstance(value, list | tuple) else [value]
+            most = len(shapes) if key == "depth" else largest
+            fits = len(numbers) <= len(shapes) and all(isinstance(n, str | None) or 0 <= n <= most for n in numbers)
+            require(fits, f"its network '{name}' does not fit its weights")
+        config = {key: tuple(value) if isinstance(value, list) else value for key, value in made["config"].items()}
+        backbone = str(config.get("backbone", ""))
+        require(architecture(backbone) == backbone, f"its network '{name}' asks for weights from elsewhere")
+        # timm's networks are tried out when they are built, which needs numbers; their names bound their size.
+        with contextlib.nullcontext() if backbone.startswith(PREFIX) else torch.device("meta"):
+            built = build(**config).state_dict()
+        require(
+            {key: tuple(value.shape) for key, value in built.items()} == shapes, f"its network '{name}' is not whole"
+        )

@@ -3,8 +3,6 @@
 The archive's members are read in memory: nothing is extracted, so a hostile archive cannot write anywhere.
 """
 
-import tarfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -16,9 +14,13 @@ import torch
 
 from daydream.data import found, required_root
 from daydream.data.images import Dataset, ImageSet, Resident
+from daydream.data.sources.archive import DAMAGE, TooMuch, members
 from daydream.data.sources.class_slice import Labelled
 from daydream.data.sources.unpickle import read_pickle
 from daydream.errors import UserError
+
+MOST = 60_000 * 3072 + 2**25
+"""Bytes of all images, and room for what surrounds them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,20 +132,14 @@ def _from_folder(layout: Cifar, folder: Path) -> dict[str, dict[str, Any]]:
 
 def _from_archive(layout: Cifar, path: Path) -> dict[str, dict[str, Any]]:
     wanted = {f"{layout.folder}/{name}": name for name in layout.files}
-    raw: dict[str, bytes] = {}
-    others: list[str] = []
     try:
-        with tarfile.open(path, "r:*") as archive:
-            for member in archive:
-                file = archive.extractfile(member) if member.isreg() else None
-                if file is None:
-                    continue
-                name = member.name.removeprefix("./")
-                if name in wanted:
-                    raw[wanted[name]] = file.read()
-                else:
-                    others.append(name)
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raw, others = members(path, wanted, MOST)
+    except TooMuch:
+        raise UserError(
+            f"{path} unpacks to far more than the {MOST / 1e6:.0f} MB that {layout.title} takes: it was not read; "
+            f"download {layout.archive} again"
+        ) from None
+    except DAMAGE as error:
         raise UserError(f"{path} is truncated, damaged or no tar archive; download {layout.archive} again") from error
     missing = [name for name in layout.files if name not in raw]
     if missing:

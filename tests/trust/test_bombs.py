@@ -1,0 +1,179 @@
+"""A small file may not take the machine's memory or time; what is no file is not waited for."""
+
+import gzip
+import os
+import shutil
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import call
+from hostile import alone, changed, edited, png, stopped, within
+from own_images import TINY_LESSON, TINY_MODEL, write_classes, write_pile
+from written_runs import write_run
+
+from daydream import Learner
+
+GB = 1.0
+"""More than any of these commands needs, torch included; each of these files took much more, or had no end."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of two classes with generators."""
+    folder = tmp_path_factory.mktemp("model")
+    learner = Learner.create(**TINY_MODEL)
+    learner.learn(write_classes(folder / "photos", range(2), 6), write_pile(folder / "pile", 20), **TINY_LESSON)
+    learner.save(folder / "m.daydream")
+    return folder / "m.daydream"
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stopped(tmp_path_factory.mktemp("half") / "run")
+
+
+def deep(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    about["networks"]["generators"]["config"]["depth"] = 10**7
+    tensors["net.generators/more"] = torch.zeros(10**7, 0)
+
+
+def long(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    about["networks"]["net"]["config"]["sizes"] = [1] * 10**6
+
+
+@pytest.mark.parametrize("bomb", [deep, long])
+def test_a_model_that_asks_for_more_than_it_holds(
+    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path, bomb: Any
+) -> None:
+    path = changed(model, tmp_path / "m.daydream", bomb)
+    with within(5):
+        code, _, err = call(capsys, "classes", str(path))
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "does not fit its weights" in err
+
+
+def test_a_run_that_asks_for_more_than_it_holds(capsys: pytest.CaptureFixture[str], half: Path, tmp_path: Path) -> None:
+    shutil.copytree(half, tmp_path / "run")
+    edited(
+        tmp_path / "run" / "checkpoint" / "latest.json",
+        lambda info: info["state"]["nets"]["net"]["config"].update(sizes=[1] * 10**6),
+    )
+    with within(5):
+        code, _, err = call(capsys, "export", str(tmp_path / "run"))
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "does not fit its weights" in err
+
+
+def test_a_small_file_that_is_a_large_picture(
+    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = png(tmp_path / "bomb.png", 9000, 9000, 16)
+    assert picture.stat().st_size < 1_000_000
+    code, _, err = call(capsys, "predict", str(model), str(picture), "--device=cpu")
+    assert code == 2
+    assert "81,000,000 pixels" in err
+    assert "--max-pixels" in err
+    monkeypatch.setenv("DAYDREAM_MAX_PIXELS", "100")  # to be put back when this test ends
+    small = png(tmp_path / "small.png", 20, 20, 8)
+    assert call(capsys, "predict", str(model), str(small), "--device=cpu")[0] == 2
+    assert call(capsys, "predict", str(model), str(small), "--device=cpu", "--max-pixels=400")[0] == 0
+
+
+def test_sixteen_bits_take_no_more_than_they_must(model: Path, tmp_path: Path) -> None:
+    picture = png(tmp_path / "large.png", 7000, 7000, 16)
+    code, err, memory = alone("predict", str(model), str(picture), "--device=cpu")
+    assert code == 0, err
+    assert memory < GB
+
+
+def tar(path: Path, files: Mapping[str, int]) -> Path:
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for name, size in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = size
+            file.write(member.tobuf())
+            for _ in range(size // 100_000):
+                file.write(bytes(100_000))
+    return path
+
+
+def headed(path: Path) -> Path:
+    """Write an archive whose first header says that a header of 600 MB follows."""
+    member = tarfile.TarInfo("x")
+    member.type, member.size = tarfile.XHDTYPE, 600_000_000
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(member.tobuf(tarfile.USTAR_FORMAT))
+        for _ in range(600):
+            file.write(bytes(1_000_000))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["member", "header"])
+def test_a_small_archive_that_unpacks_to_a_large_one(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "cifar-10-python.tar.gz"
+    if kind == "header":
+        headed(path)
+    else:
+        tar(path, {"cifar-10-batches-py/data_batch_1": 300_000_000})
+    assert path.stat().st_size < 5_000_000
+    words = ("run", "--data=cifar10", "--method=finetune", "--device=cpu", f"--out={tmp_path / 'run'}")
+    code, err, memory = alone(*words, f"--root={path}")
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "unpacks to far more" in err
+    assert memory < GB
+
+
+# --- what is no file -------------------------------------------------------------------------------------------------
+
+
+def no_file(path: Path, kind: str) -> None:
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "result.json"])
+def test_a_run_of_no_files_hides_no_other(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str, name: str
+) -> None:
+    write_run(tmp_path / "good")
+    no_file(write_run(tmp_path / "odd") / name, kind)
+    with within(3):
+        code, out, err = call(capsys, "list", str(tmp_path))
+    assert code == 0, err
+    assert str(tmp_path / "good") in out
+    with within(3):
+        code, _, err = call(capsys, "show", str(tmp_path / "odd"))
+    assert (code, err.count("\n")) == (2, 1), err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "checkpoint/latest.json", "memory", ".lock"])
+def test_resume_waits_for_no_pipe(
+    capsys: pytest.CaptureFixture[str], half: Path, tmp_path: Path, kind: str, name: str
+) -> None:
+    shutil.copytree(half, tmp_path / "run")
+    path = tmp_path / "run" / name
+    if name == "memory":
+        (path,) = (tmp_path / "run" / "checkpoint").glob("memory-*")
+    no_file(path, kind)
+    with within(5):
+        code, _, err = call(capsys, "resume", str(tmp_path / "run"), "--quiet")
+    assert (code, err.count("\n")) == (2, 1), err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_predict_waits_for_no_pipe(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path, kind: str) -> None:
+    picture = png(tmp_path / "good.png", 20, 20, 8)
+    no_file(tmp_path / "odd.png", kind)
+    with within(5):
+        code, _, err = call(capsys, "predict", str(model), str(picture), str(tmp_path / "odd.png"), "--device=cpu")
+    assert code == 0
+    assert "skipped 1 of 2 that cannot be decoded" in err
