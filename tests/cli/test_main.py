@@ -167,7 +167,7 @@ def test_list_and_show(capsys: pytest.CaptureFixture[str], finished: Path) -> No
     assert "12 total" in call(capsys, "list", str(finished.parent))[1]
     out = call(capsys, "show", str(finished))[1]
     assert "memory 12 total" in out
-    assert "daydream run --backbone resnet10 --base 2 --steps 2" in out
+    assert "daydream run --base 2 --steps 2" in out
     assert json.loads(call(capsys, "show", str(finished), "--json")[1])["average_nme"] is not None
 
 

@@ -131,4 +131,4 @@ def test_a_base_task_is_shared_only_with_the_same_squares(tmp_path: Path) -> Non
     for share in (0.0, 0.25):
         with pytest.raises(UserError, match="erase"):
             tiny_experiment(run=taken, parts={"erase": share}).start(tmp_path / "other", Watch())
-    tiny_experiment(run=taken, parts={"erase": 0.5, "blend": "0.5"}).start(tmp_path / "same", Watch())
+    tiny_experiment(run=taken, parts={"erase": 0.5, "blend": 0.5}).start(tmp_path / "same", Watch())

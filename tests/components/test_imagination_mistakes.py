@@ -47,7 +47,7 @@ def test_a_data_set_without_a_pile(own_images: Path) -> None:
     with pytest.raises(UserError, match="'folder' has no unlabelled images of its own: say where they are with"):
         pile_of({}, run, {"image_size": 16})
     replay = make_config({**TINY_RUN, "method": "replay", **run}, {"image_size": 16}, TINY_RECIPE)
-    assert Experiment(replay).imagination is None  # which asks for no pile
+    assert Experiment(replay).carried.imagination is None  # which asks for no pile
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from daydream import Learner
 from daydream.data.images import ImageSet, Resident
-from daydream.engine import Engine
+from daydream.engine import Display, Engine, EpochReport, Interrupted, Place
 from daydream.errors import UserError
 from daydream.learner.intake import digests, paths_of, read_known, read_labelled, read_pile, take_in, typical_side
 from daydream.learner.model import no_images
@@ -193,10 +193,10 @@ def test_a_model_goes_on_with_the_parts_it_began_with(tmp_path: Path, monkeypatc
     learner.save(tmp_path / "model.daydream")
     resumed = Learner.load(tmp_path / "model.daydream", device="cpu")
     resumed.learn(write_classes(tmp_path / "b", range(2, 4), 6), **TINY_LESSON)
-    assert (resumed.taught.parts["erase"], resumed.taught.parts["blend"]) == (0.0, "0.6")
+    assert (resumed.taught.carried["parts"]["erase"], resumed.taught.carried["parts"]["blend"]) == (0.0, 0.6)
     new = tiny_learner(method="dream")
     new.learn(write_classes(tmp_path / "c", range(2), 6), pile, **TINY_LESSON)
-    assert new.taught.parts["erase"] == 0.375
+    assert new.taught.carried["parts"]["erase"] == 0.375
 
 
 def test_an_upper_bound_and_a_file_of_ones_own_are_no_methods_of_a_learner() -> None:
@@ -341,12 +341,10 @@ def test_a_later_pile_gives_old_classes_a_generator(tmp_path: Path) -> None:
     assert [row.generator for row in learner.classes] == [True] * 6, "a lesson without a new class gives one too"
 
 
-class Falling:
-    """An onlooker under whom the machine falls over."""
+class Falling(Display):
+    """A display under which the machine falls over."""
 
-    def begins(self, choices: Any, stages: Any) -> None: ...
-
-    def epoch_ends(self, stage: Any, report: Any) -> None:
+    def epoch_ends(self, place: Place, stage: Stage, report: EpochReport) -> None:
         raise RuntimeError("the machine fell over")
 
 
@@ -355,7 +353,7 @@ def test_a_lesson_that_fails_changes_nothing(tmp_path: Path) -> None:
     learner.learn(write_classes(tmp_path / "a", range(2), 6), **TINY_LESSON)
     model, before = learner.model, {key: value.clone() for key, value in weights(learner).items()}
     with pytest.raises(RuntimeError, match="fell over"):
-        learner.learn(write_classes(tmp_path / "b", range(1, 4), 6), onlooker=Falling(), **TINY_LESSON)
+        learner.learn(write_classes(tmp_path / "b", range(1, 4), 6), display=Falling(), **TINY_LESSON)
     assert learner.model is model
     assert all(torch.equal(before[key], value) for key, value in weights(learner).items())
 
@@ -387,5 +385,39 @@ def test_pictures_come_as_files_images_or_arrays(tmp_path: Path) -> None:
 def test_a_learner_that_knows_nothing_says_so() -> None:
     with pytest.raises(UserError, match="knows no class yet"):
         tiny_learner().predict("x.png")
-    with pytest.raises(UserError, match="unknown setting of model 'imagesize'"):
+    with pytest.raises(UserError, match="unknown setting 'imagesize'"):
         Learner.create(imagesize=3)
+
+
+class Stopping(Display):
+    """A display at which a person asks to stop."""
+
+    def stop_asked(self) -> bool:
+        return True
+
+
+def test_a_lesson_that_is_stopped_changes_nothing(tmp_path: Path) -> None:
+    learner = tiny_learner()
+    learner.learn(write_classes(tmp_path / "a", range(2), 6), **TINY_LESSON)
+    model, before = learner.model, {key: value.clone() for key, value in weights(learner).items()}
+    with pytest.raises(Interrupted):
+        learner.learn(write_classes(tmp_path / "b", range(2, 4), 6), display=Stopping(), **TINY_LESSON)
+    assert learner.model is model
+    assert all(torch.equal(before[key], value) for key, value in weights(learner).items())
+
+
+def test_a_lesson_carries_what_a_run_can(tmp_path: Path) -> None:
+    """Blending and teaching on the pile, said once and kept; without counterparts no generator is made."""
+    pile = write_pile(tmp_path / "pile", 20)
+    learner = tiny_learner(blend=0.5, pile_distill=0.7, counterparts=0)
+    learner.learn(write_classes(tmp_path / "a", range(2), 6), pile, **TINY_LESSON)
+    learner.save(tmp_path / "model.daydream")
+    resumed = Learner.load(tmp_path / "model.daydream", device="cpu")
+    folder = write_classes(tmp_path / "b", range(2, 4), 6)
+    lesson, _ = resumed.prepare(folder, None, None, LessonSettings(**TINY_LESSON))
+    assert [stage.name for stage in lesson.stages] == ["mine", "train", "select", "mine"]
+    assert lesson.carried.settings.pile_distill == 0.7
+    resumed.take(lesson)
+    assert resumed.taught.num_generators == 0
+    assert resumed.taught.carried["parts"]["blend"] == 0.5
+    assert resumed.taught.lessons[-1].method == "replay"

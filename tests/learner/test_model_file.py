@@ -63,7 +63,7 @@ def test_nothing_but_json_and_safetensors_stored_as_they_are(made: Path) -> None
         assert [entry.filename for entry in archive.infolist()] == list(model_file.MEMBERS)
         assert all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
         about = json.loads(archive.read("model.json"))
-    assert about["format"] == 1
+    assert about["format"] == 2
     assert {record["name"] for record in about["classes"]} == set(drawn().train.class_names[:4])
     assert about["preprocessing"]["size"] == 16
 
@@ -114,7 +114,7 @@ def lying(made: Path) -> bytes:
         (lambda made: b"a letter to mother", "is not a model file"),
         (lambda made: made.read_bytes()[:-100], "damaged or cut short"),
         (lambda made: made.read_bytes()[:100], "damaged or cut short"),
-        (lambda made: changed(made, lambda about: about.update(format=2, daydream="9.9")), "daydream 9.9 in format 2"),
+        (lambda made: changed(made, lambda about: about.update(format=3, daydream="9.9")), "daydream 9.9 in format 3"),
         (lambda made: changed(made, lambda about: about.update(format="x")), "no format"),
         (lambda made: zipped(members(made), zipfile.ZIP_DEFLATED), "not stored as they are"),
         (lambda made: zipped({"model.json": bytes(10**8)}, zipfile.ZIP_DEFLATED), "not stored as they are"),
@@ -125,8 +125,8 @@ def lying(made: Path) -> bytes:
         (lambda made: zipped({k: v for k, v in members(made).items() if "tens" not in k}), "members are not a model's"),
         (lambda made: changed(made, lambda about: about["settings"].update(method="evil.py:Mine")), "its method is"),
         (lambda made: changed(made, lambda about: about["lessons"].pop()), "lessons do not fit"),
-        (lambda made: changed(made, lambda about: about["parts"].update(erase=2.0)), "--erase 2.0 must be"),
-        (lambda made: changed(made, lambda about: about["parts"].update(evil=1)), "evil"),
+        (lambda made: changed(made, lambda about: about["carried"]["parts"].update(erase=2.0)), "--erase 2 must be"),
+        (lambda made: changed(made, lambda about: about["carried"]["parts"].update(evil=1)), "evil"),
         (lambda made: changed(made, lambda about: about.update(temperature=float("nan"))), "temperature is nan"),
         (widened, "does not fit its weights"),
         (lambda made: zipped({**members(made), "model.json": b"[" * 10**6}), "damaged"),

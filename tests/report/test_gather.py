@@ -54,8 +54,8 @@ def test_what_is_no_run_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Other"]}))
     with pytest.raises(UserError, match=r"is not a run: its config\.json"):
         read_runs([tmp_path])
-    with pytest.raises(UserError, match="has format 2; this daydream reads format 1"):
-        read_runs([write_run(tmp_path / "later", format=2)])
+    with pytest.raises(UserError, match="has format 3; this daydream reads format 2"):
+        read_runs([write_run(tmp_path / "later", format=3)])
     damaged = write_run(tmp_path / "damaged")
     (damaged / "metrics.jsonl").write_text("{not json}\n")
     with pytest.raises(UserError, match=r"metrics\.jsonl is damaged"):

@@ -9,7 +9,7 @@ from rich.console import Console
 from tiny_grids import TINY
 
 from daydream.cli.main import main
-from daydream.cli.reproduce import Teller
+from daydream.cli.reproduce import Format, Shown, Teller
 from daydream.engine import Interrupted
 from daydream.reproduce import cost, jobs, protocols
 from daydream.reproduce.cost import Cost, Trial
@@ -47,7 +47,10 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         (["ablation", "--scale", "smoke", "--unlabeled", "folder:nowhere"], "nowhere"),
         (["ablation", "--scale", "smoke", "--class", "ring"], "--class chooses what `features` draws"),
         (["features", "--scale", "smoke", "--class", "rign"], "unknown class 'rign'; did you mean 'ring'?"),
-        (["piles", "--scale", "smoke", "--pile-classes", "many"], "--pile-classes many must be whole numbers above 0"),
+        (
+            ["piles", "--scale", "smoke", "--pile-classes", "many"],
+            "--pile-classes many must be numbers separated by commas",
+        ),
         (["standin", "--unlabeled", "imagenet32:x"], "the pile of `standin` is what --root leaves unlabelled"),
         (["standin", "--methods", "imagine"], "data set 'tiny-imagenet' needs --root DIR"),
         (["features", "--from", "."], "`features` is drawn from a run's folder"),
@@ -115,7 +118,7 @@ def test_of_runs_at_once_those_under_way_count_as_half_done(monkeypatch: pytest.
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     three = [jobs.Job(name, name, {}) for name in "abc"]
-    teller = Teller(Cost(dict.fromkeys("abc", 10.0), {}, {}), Console(), quiet=True)
+    teller = Teller(Cost(dict.fromkeys("abc", 10.0), {}, {}), Shown(Console(), Format.text, False, True))
     teller.goes_on(three[0], "begins")
     teller.goes_on(three[1], "begins")
     now += 12.0

@@ -12,7 +12,7 @@ from daydream.errors import UserError
 from daydream.storage import run_folder as runs
 from daydream.storage.run_folder import RunFolder, find_runs, resume_command
 
-CONFIG = {"format": 1, "run": {**RUN, "seed": 3}, "data": {}, "method": {}}
+CONFIG = {"format": 2, "run": {**RUN, "seed": 3}, "data": {}, "method": {}}
 
 
 @pytest.fixture

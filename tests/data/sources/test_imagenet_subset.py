@@ -82,9 +82,10 @@ def test_too_few_classes(tree: Path, user_error: Any) -> None:
         imagenet_subset.load(tree, Settings())
     with user_error("none is left"):
         imagenet_subset.unlabeled(tree, Settings(labelled="0:6"))
-    for wrong in ({"labelled": "2:1"}, {"image_size": 0}):
-        with user_error("or more"):
-            Settings(**wrong)
+    with user_error("--labelled is '2:1'"):
+        Settings(labelled="2:1")
+    with user_error("or more"):
+        Settings(image_size=0)
 
 
 def test_wrong_roots(tree: Path, tmp_path: Path, user_error: Any) -> None:
