@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from stages_driven import after_task, begun
+from stages_driven import after_task, begun, drive
 from team_script import stepped
 from tiny_runs import Watch, tiny_experiment
 from torch import Tensor
@@ -89,6 +89,16 @@ def test_shares_of_an_increments_step_add_up(method: str) -> None:
     experiment, state, stage = increment(method)
     for size in (2, 4):
         assert_shares_add_up(experiment, state, stage, size)
+
+
+@pytest.mark.parametrize(("method", "place"), [("dmc", 1), ("gd", 1), ("gd", 2), ("gd", 3)])
+def test_shares_of_a_step_with_several_teachers_add_up(method: str, place: int) -> None:
+    experiment = tiny_experiment(method, run={"memory": 24}, batch_size=16, base_epochs=1)
+    state, stages = after_task(experiment, experiment.fresh_state(), 0), experiment.stages(experiment.stream.task(1))
+    for stage in stages[:place]:
+        state = begun(state, stage) if stage.epochs else state
+        drive(experiment, state, 1, stage)
+    assert_shares_add_up(experiment, begun(state, stages[place]), stages[place], 2)
 
 
 def test_uneven_shares_of_one_stream_add_up() -> None:
