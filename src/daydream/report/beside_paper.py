@@ -44,6 +44,7 @@ def paper_cell(run: Run) -> PaperCell | None:
 def unusual(run: Run, cell: PaperCell) -> Iterator[str]:
     """Name what a run carries or sets otherwise than its method does by default or the paper did."""
     kind, imagination = load_method(cell.method), run.components.get("imagination", {})
+    yield from run.components.get("gone", {})
     usual = {"method": kind.Settings()}
     if kind.imagines:
         usual |= {key: component_settings(kind)[key]() for key in ("imagination", "pile")}
