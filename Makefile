@@ -47,7 +47,7 @@ clean:
 
 $(VENV)/.runtime: $(LISTS) | $(BIN)/python
 	@echo "installing daydream and torch in $(VENV) (once; a minute or more)"
-	@$(INSTALL) -e .
+	@$(INSTALL) -e '.[report]'
 	@touch $@
 
 $(VENV)/.dev: $(LISTS) | $(BIN)/python
