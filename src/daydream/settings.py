@@ -153,7 +153,7 @@ def _plain_kinds(hint: Any) -> frozenset[type] | None:
 
 
 def _misses(value: dict[str, Any], hint: Any, where: str) -> str:
-    for key in sorted(hint.__required_keys__):
+    for key in (key for key in _hints(hint) if key in hint.__required_keys__):
         if key not in value:
             return f"it does not say '{f'{where}.{key}' if where else key}'"
     return next(
