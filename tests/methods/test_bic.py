@@ -52,15 +52,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 @pytest.mark.parametrize(("quota", "expected"), [(2, [1]), (5, [1]), (10, [1]), (20, [1, 11]), (40, [1, 11, 21, 31])])
 def test_a_tenth_of_the_exemplars_is_held_out_spread_over_the_ranks(quota: int, expected: list[int]) -> None:
     method = bic(Budget("per_class", quota))
-    assert method.aside(num_old=3).tolist() == expected
+    assert method.held_ranks(num_old=3).tolist() == expected
     assert method.trains_on(quota) == quota - len(expected)
 
 
 def test_an_exemplar_stays_on_its_side_when_the_memory_shrinks() -> None:
     method = bic(Budget("total", 120))
     for few, more in ((6, 3), (10, 6), (40, 10)):
-        out = method.aside(more)
-        assert method.aside(few).tolist() == out[out < method.setup.budget.quota(few)].tolist()
+        out = method.held_ranks(more)
+        assert method.held_ranks(few).tolist() == out[out < method.setup.budget.quota(few)].tolist()
 
 
 def test_as_many_new_images_are_held_out_of_each_class() -> None:
@@ -83,7 +83,7 @@ def test_no_held_out_image_is_trained_on() -> None:
     state = trained(experiment, stages=0)
     task = experiment.stream.task(1)
     method = cast(BiC, experiment.method)
-    ranks = method.aside(task.num_old)
+    ranks = method.held_ranks(task.num_old)
     held_out = pixels(state.memory.as_set(task.train.class_names, ranks)) | pixels(method.split(task, len(ranks))[1])
     streams = experiment.stages(task)[0].streams(state)
     assert len(held_out) == 4
@@ -177,7 +177,7 @@ def test_the_correction_is_learnt_on_held_out_images_and_folded_into_the_head() 
     state = trained(experiment, stages=1)
     net, task, method = network(state), experiment.stream.task(1), cast(BiC, experiment.method)
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    ranks = method.aside(task.num_old)
+    ranks = method.held_ranks(task.num_old)
     held_out = [state.memory.as_set(task.train.class_names, ranks), method.split(task, len(ranks))[1]]
     scores = torch.cat([all_scores(experiment, state, images) for images in held_out])
     alpha, beta = correction_by_loop(scores, torch.cat([images.labels for images in held_out]), 2, steps=30)

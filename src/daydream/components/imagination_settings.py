@@ -35,7 +35,7 @@ class ImaginationSettings:
     imagined_weight: float = setting(
         1.0, "weight of the counterparts' cross-entropy in the mean over all samples", expert=True
     )
-    generator_epochs: int = setting(40, "epochs of generator training, of 25 updates (released code)")
+    generator_epochs: int = setting(40, "epochs of generator training, of 25 updates (released code)", expert=True)
     generator_updates: int = setting(25, "updates in an epoch of generator training (released code)", expert=True)
     generator_lr: float | None = setting(
         None,

@@ -30,7 +30,7 @@ from daydream.errors import UserError
 from daydream.methods.method import Method, RehearsalSettings, by_both, joined, memory_names, network
 from daydream.nets.heads import LinearHead
 from daydream.protocol.inference import over_images
-from daydream.protocol.memory import EVERY_ASIDE, FIRST_ASIDE
+from daydream.protocol.memory import EVERY_HELD, FIRST_HELD
 from daydream.protocol.stream import Stream, Task, places_in_class
 from daydream.settings import require, setting
 from daydream.stages import schedules
@@ -76,7 +76,7 @@ class BiC(Method[BiCSettings]):
     def check(self, stream: Stream) -> None:
         for index in range(1, len(stream)):
             old, new = sum(stream.sizes[:index]), stream.sizes[index]
-            held, out = self.setup.budget, self.aside(old)
+            held, out = self.setup.budget, self.held_ranks(old)
             if not len(out):
                 raise UserError(
                     f"--memory {held.size} with --budget {held.rule} leaves {held.quota(old)} exemplar per class once "
@@ -90,12 +90,12 @@ class BiC(Method[BiCSettings]):
                     f"a tenth of the exemplars of an old class: lower --memory {held.size}"
                 )
 
-    def aside(self, num_old: int) -> Tensor:
+    def held_ranks(self, num_old: int) -> Tensor:
         """Return the herding ranks of old classes' exemplars that are held out."""
-        return torch.arange(FIRST_ASIDE, self.setup.budget.quota(num_old), EVERY_ASIDE)
+        return torch.arange(FIRST_HELD, self.setup.budget.quota(num_old), EVERY_HELD)
 
     def trains_on(self, quota: int) -> int:
-        return quota - len(range(FIRST_ASIDE, quota, EVERY_ASIDE))
+        return quota - len(range(FIRST_HELD, quota, EVERY_HELD))
 
     def split(self, task: Task, count: int) -> tuple[ImageSet, ImageSet]:
         """Return the new images to train on, and `count` of each class held out."""
@@ -106,11 +106,11 @@ class BiC(Method[BiCSettings]):
     def stages(self, task: Task) -> list[Stage]:
         if task.is_base:
             return [self.classify(task, task.train, self.settings.base_epochs), self.select(task)]
-        out = self.aside(task.num_old)
+        out = self.held_ranks(task.num_old)
         images, held_out = self.split(task, len(out))
         return [self.increment(task, images, out), self.correct(task, held_out, out), self.select(task)]
 
-    def increment(self, task: Task, images: ImageSet, aside: Tensor) -> Stage:
+    def increment(self, task: Task, images: ImageSet, without: Tensor) -> Stage:
         """Return the stage that learns new classes and is taught the old ones by the corrected old network."""
         share = task.num_old / task.num_seen
 
@@ -120,7 +120,7 @@ class BiC(Method[BiCSettings]):
             distill = soft_cross_entropy(scores, old_scores, TEMPERATURE)
             return {"ce": (1 - share) * cross_entropy(scores, labels), "distill": share * distill}
 
-        return replace(self.rehearse(task, images, aside=aside), losses=losses)
+        return replace(self.rehearse(task, images, without=without), losses=losses)
 
     def correct(self, task: Task, held_out: ImageSet, ranks: Tensor) -> Stage:
         """Return the stage that learns alpha and beta of the new classes and folds them into the head."""

@@ -48,11 +48,13 @@ class DERSettings(RehearsalSettings):
         "learning rate, x0.1 at 60, 120 and 160 of 200 epochs of the base task; in increments rising for the first 10 "
         "of 170 and x0.1 at 110 and 130 (released code)",
     )
-    clamp: float | None = setting(None, "clamp every gradient entry to plus or minus this; by default not (paper)")
+    clamp: float | None = setting(
+        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
+    )
     auxiliary: float = setting(1.0, "weight of the auxiliary loss (released code)")
     head_epochs: int = setting(30, "epochs in which the head is fitted to a balanced subset (released code)")
-    head_lr: float = setting(0.1, "learning rate of that, x0.1 after half of its epochs (released code)")
-    temperature: float = setting(5.0, "what the scores are divided by meanwhile (released code)")
+    head_lr: float = setting(0.1, "learning rate of that, x0.1 after half of its epochs (released code)", expert=True)
+    temperature: float = setting(5.0, "what the scores are divided by meanwhile (released code)", expert=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -211,8 +213,8 @@ class PrunedDERSettings(DERSettings):
         "share of an extractor's weights that the sparsity loss steers to, turning round below it; with 0 it never "
         "does (paper, whose parameters come to 0.35, 0.37 and 0.22 in 2, 5 and 10 steps)",
     )
-    sharpness: float = setting(400.0, "sharpness of the masks at the end of an epoch, s_max (HAT's)")
-    gate_lr: float = setting(10.0, "learning rate of the gates, as a multiple of --lr (ours)")
+    sharpness: float = setting(400.0, "sharpness of the masks at the end of an epoch, s_max (HAT's)", expert=True)
+    gate_lr: float = setting(10.0, "learning rate of the gates, as a multiple of --lr (ours)", expert=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -46,13 +46,17 @@ class DMCSettings(TrainingSettings):
     base_epochs: int = setting(200, "epochs of the base task (unlimitlife's port)")
     epochs: int = setting(200, "epochs of the expert on the new classes (unlimitlife's port)")
     lr: float = setting(0.1, "learning rate, x0.1 after 7/10 and 9/10 of the epochs (unlimitlife's port)")
-    weight_decay: float = setting(1e-4, "weight decay (unlimitlife's port)")
-    clamp: float | None = setting(None, "clamp every gradient entry to plus or minus this; by default not (paper)")
+    weight_decay: float = setting(1e-4, "weight decay (unlimitlife's port)", expert=True)
+    clamp: float | None = setting(
+        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
+    )
     updates: int = setting(
         6250, "updates of the student, up to a multiple of 50: 50 epochs of 16,000 images (ahhnchangjun's port)"
     )
     student_lr: float | None = setting(
-        None, "learning rate of the student, x0.1 after 35/50 and 45/50; by default --lr (unlimitlife's port)"
+        None,
+        "learning rate of the student, x0.1 after 35/50 and 45/50; by default --lr (unlimitlife's port)",
+        expert=True,
     )
     centring: Literal["sample-teacher", "sample", "teacher", "class"] = setting(
         "sample-teacher", "which mean is taken off the teachers' scores: the paper's, or that of one of three ports"

@@ -44,13 +44,15 @@ class FOSTERSettings(RehearsalSettings):
     base_epochs: int = setting(200, "epochs of the base task (released code)")
     epochs: int = setting(170, "epochs of each boosting (released code)")
     compression_epochs: int = setting(130, "epochs of each compression, without weight decay (released code)")
-    clamp: float | None = setting(None, "clamp every gradient entry to plus or minus this; by default not (paper)")
-    temperature: float = setting(2.0, "temperature of both distillations (released code)")
+    clamp: float | None = setting(
+        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
+    )
+    temperature: float = setting(2.0, "temperature of both distillations (released code)", expert=True)
     distillation: float = setting(1.0, "weight of the old network's answers in boosting (released code)")
     beta: float = setting(
-        0.94, "how class weights differ in boosting, 0 for not at all (released code, 50 base classes)"
+        0.94, "how class weights differ in boosting, 0 for not at all (released code, 50 base classes)", expert=True
     )
-    compression_beta: float = setting(0.97, "the same in compression (released code, 50 base classes)")
+    compression_beta: float = setting(0.97, "the same in compression (released code, 50 base classes)", expert=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -59,17 +59,29 @@ class GDSettings(RebalancingSettings):
     base_epochs: int = setting(200, "epochs of the base task (released code)")
     epochs: int = setting(180, "epochs of each increment (released code)")
     teacher_epochs: int | None = setting(
-        None, "epochs of the teacher of new classes; by default 10/9 of --epochs (released code: 200 beside 180)"
+        None,
+        "epochs of the teacher of new classes; by default 10/9 of --epochs (released code: 200 beside 180)",
+        expert=True,
     )
     lr: float = setting(0.1, "learning rate, x0.1 after 2/3, 8/9 and 17/18 of the epochs (released code)")
-    clamp: float | None = setting(None, "clamp every gradient entry to plus or minus this; by default not (paper)")
-    finetune_epochs: int = setting(20, "epochs in which the head is fitted, all classes counting alike (released code)")
-    finetune_lr: float = setting(0.01, "learning rate of that, x0.1 after 1/2 and 3/4 of its epochs (released code)")
+    clamp: float | None = setting(
+        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
+    )
+    finetune_epochs: int = setting(
+        20, "epochs in which the head is fitted, all classes counting alike (released code)", expert=True
+    )
+    finetune_lr: float = setting(
+        0.01, "learning rate of that, x0.1 after 1/2 and 3/4 of its epochs (released code)", expert=True
+    )
     external: float = setting(1.0, "unlabelled images of a task for each labelled one (released code)")
-    ood: float = setting(0.7, "share of them that is drawn at random, not by the old classes' scores (released code)")
-    confidence: float = setting(1.0, "weight of the calibration by images of no class of the task (released code)")
+    ood: float = setting(
+        0.7, "share of them that is drawn at random, not by the old classes' scores (released code)", expert=True
+    )
+    confidence: float = setting(
+        1.0, "weight of the calibration by images of no class of the task (released code)", expert=True
+    )
     distillation: float = setting(1.0, "weight of all that the three teachers say (released code)")
-    temperature: float = setting(2.0, "temperature of P's and C's distillation, T (released code)")
+    temperature: float = setting(2.0, "temperature of P's and C's distillation, T (released code)", expert=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -266,17 +266,17 @@ class Method(ABC, Generic[S]):
         images: ImageSet,
         *,
         imprinted: bool = False,
-        aside: Tensor | None = None,
+        without: Tensor | None = None,
         new_share: float | None = None,
     ) -> Stage:
         """Return the stage that trains the grown network on new images and exemplars by the method's terms.
 
         Its streams are `new` and `old`, in each batch in the proportion of the data or with a share of new images. It
-        begins by keeping the network as it was, as `old`, and growing the head. Exemplars of the herding ranks `aside`
-        are left out. A method replaces what its paper does otherwise.
+        begins by keeping the network as it was, as `old`, and growing the head. Exemplars of the ranks `without` are left
+        out. A method replaces what its paper does otherwise.
         """
         size, augment = self.settings.batch_size, self.setup.augment
-        held = max(1, self.held(task) - (0 if aside is None else len(aside) * task.num_old))
+        held = max(1, self.held(task) - (0 if without is None else len(without) * task.num_old))
         num_new, num_old = split_batch(size, len(images), held, new_share)
         in_proportion, _ = split_batch(size, len(images), held)
 
@@ -285,7 +285,7 @@ class Method(ABC, Generic[S]):
             self.grow(state, task, imprinted)
 
         def streams(state: State) -> Mapping[str, Batches]:
-            exemplars = state.memory.as_set(memory_names(task), without=aside)
+            exemplars = state.memory.as_set(memory_names(task), without=without)
             return {
                 "new": Batches(images=images, size=num_new, augment=augment),
                 "old": Batches(images=exemplars, size=num_old, augment=augment),

@@ -51,10 +51,12 @@ class MnemonicsSettings(UnifiedSettings):
     )
     exemplar_epochs: int = setting(50, "epochs in which exemplars' pixels are moved; 0 leaves them as they are (paper)")
     exemplar_lr: float = setting(
-        0.01, "rate of Adam on normalised pixels, halved after each fifth of these epochs (paper)"
+        0.01, "rate of Adam on normalised pixels, halved after each fifth of these epochs (paper)", expert=True
     )
-    inner_steps: int = setting(20, "steps in which the head learns from the exemplars (early released code)")
-    inner_lr: float = setting(0.1, "learning rate of those steps (ours; there learnt, one for each step)")
+    inner_steps: int = setting(
+        20, "steps in which the head learns from the exemplars (early released code)", expert=True
+    )
+    inner_lr: float = setting(0.1, "learning rate of those steps (ours; there learnt, one for each step)", expert=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,7 +38,9 @@ class TPCILSettings(RehearsalSettings):
     """Settings of TPCIL."""
 
     lr: float = setting(0.1, "learning rate, x0.1 after 1/2 and 3/4 of the epochs (UCIR's)")
-    clamp: float | None = setting(None, "clamp every gradient entry to plus or minus this; by default not (UCIR's)")
+    clamp: float | None = setting(
+        None, "clamp every gradient entry to plus or minus this; by default not (UCIR's)", expert=True
+    )
     topology: float = setting(1.0, "weight of the topology-preserving loss, lambda; 0 is none (ours: not published)")
     anchors: int = setting(128, "anchors that a step compares with each other, as far as there are (ours)")
 

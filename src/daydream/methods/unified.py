@@ -34,7 +34,9 @@ class UnifiedSettings(RebalancingSettings):
     clamp: float | None = setting(
         None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
     )
-    less_forget: float = setting(5.0, "weight of the less-forget loss, times sqrt(old / new) (released code)")
+    less_forget: float = setting(
+        5.0, "weight of the less-forget loss, times sqrt(old / new) (released code)", expert=True
+    )
     margin: float = setting(
         0.5, "margin between a sample's own cosine and those with new classes (released code)", expert=True
     )

@@ -19,7 +19,7 @@ BudgetRule = Literal["total", "per_class"]
 Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 """(features [N, D], labels [N], quota) -> index of the exemplars, sorted by class and rank, and their ranks: `herd`."""
 HERDING_LIMIT = 1000  # iterations, as in iCaRL's code
-FIRST_ASIDE, EVERY_ASIDE = 1, 10  # ranks that a method holds out: a tenth, and one of as few as two exemplars
+FIRST_HELD, EVERY_HELD = 1, 10  # ranks that a method holds out: a tenth, and one of as few as two exemplars
 
 
 @dataclass(frozen=True)
