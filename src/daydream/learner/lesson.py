@@ -139,6 +139,10 @@ class Lesson:
         stages: list[Stage] = []
         if self.carried.from_pile is not None and self.num_old:
             stages.append(self._remember(self.carried.from_pile))
+        if self.method.frozen and not self.task.num_new:
+            raise UserError(
+                f"--method {self.settings.method} learns nothing from classes it knows: give a new one beside them"
+            )
         stages += self.carried.stages(self.task) if self.task.num_new else [self._refresh()]
         if len(self.again) and self.method.keeps_exemplars:
             stages.append(self._rechoose())

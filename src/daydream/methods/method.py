@@ -116,6 +116,8 @@ class Method(ABC, Generic[S]):
     base task only where these words and the settings agree."""
     needs: ClassVar[int] = 1
     """Exemplars of an old class that an increment cannot do without."""
+    frozen: ClassVar[bool] = False
+    """Whether its network stays as it is after the base task, so that known classes alone teach it nothing."""
     needs_pile: ClassVar[bool] = False
     """Whether it trains on unlabelled images itself, its `pile`; what components do with them is theirs."""
     replays: ClassVar[bool] = False
@@ -272,8 +274,8 @@ class Method(ABC, Generic[S]):
         """Return the stage that trains the grown network on new images and exemplars by the method's terms.
 
         Its streams are `new` and `old`, in each batch in the proportion of the data or with a share of new images. It
-        begins by keeping the network as it was, as `old`, and growing the head. Exemplars of the ranks `without` are left
-        out. A method replaces what its paper does otherwise.
+        begins by keeping the network as it was, as `old`, and growing the head. Exemplars of the ranks `without`
+        are left out. A method replaces what its paper does otherwise.
         """
         size, augment = self.settings.batch_size, self.setup.augment
         held = max(1, self.held(task) - (0 if without is None else len(without) * task.num_old))

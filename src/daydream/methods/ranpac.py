@@ -44,6 +44,7 @@ class RanPAC(Method[RanPACSettings]):
 
     Settings = RanPACSettings
     keeps_exemplars = False
+    frozen = True
     reports = "cnn"
     head = "linear"
     carries = frozenset()

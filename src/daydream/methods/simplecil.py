@@ -28,6 +28,7 @@ class SimpleCIL(Method[SimpleCILSettings]):
 
     Settings = SimpleCILSettings
     keeps_exemplars = False
+    frozen = True
     reports = "cnn"
     head = "cosine"
     carries = frozenset()
