@@ -122,7 +122,7 @@ def mismatch(value: Any, hint: Any, where: str) -> str:
     """
     kinds = _plain_kinds(hint)
     if kinds is not None:
-        fits = type(value) in kinds and (isinstance(value, str | bool | None) or abs(value) < LARGEST)
+        fits = type(value) in kinds and (not isinstance(value, int) or abs(value) < LARGEST)
         return "" if fits else _other(value, describe(hint), where)
     if typing.is_typeddict(hint):
         return _misses(value, hint, where) if isinstance(value, dict) else _other(value, "an object", where)

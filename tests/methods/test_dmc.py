@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from daydream.data.images import ImageSet
 from daydream.engine import Interrupted
 from daydream.errors import UserError
-from daydream.experiment.config import make_config, without_effect
+from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
 from daydream.methods.dmc import DMC, DMCSettings
 from daydream.methods.method import network
@@ -253,7 +253,7 @@ def test_where_a_memory_is_needed_none_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        ({"blend": "0.5"}, "method 'dmc' carries no parts, so there is no --blend for it"),
+        ({"blend": 0.5}, "method 'dmc' carries no parts, so there is no --blend for it"),
         ({"rotations": "base"}, "method 'dmc' carries no parts, so there is no --rotations for it"),
     ],
 )
@@ -276,7 +276,7 @@ def test_the_pile_is_its_own_setting_and_is_needed(tmp_path: Path) -> None:
     pile = write_pile(tmp_path / "pile", 20)
     config = make_config(run, data, recipe, None, {"unlabeled": f"folder:{pile.parent}"})
     assert config.needs_pile
-    assert without_effect(config) == []
+    assert config.carried.without_effect() == []
     assert len(Experiment(config).method.pile) >= 20
 
 

@@ -221,7 +221,7 @@ def test_settings_out_of_range(name: str, value: float) -> None:
         tiny_experiment("foster", **{name: value})
 
 
-@pytest.mark.parametrize("part", [{"blend": "0.5"}, {"rotations": "all"}])
+@pytest.mark.parametrize("part", [{"blend": 0.5}, {"rotations": "all"}])
 def test_parts_that_do_not_fit_say_why(part: dict[str, object]) -> None:
     with pytest.raises(UserError, match="does not fit method 'foster': "):
         tiny_experiment("foster", parts=part)

@@ -400,7 +400,7 @@ def test_stopped_in_any_stage_it_ends_the_same(whole: dict[str, Any], tmp_path: 
 
 
 def test_parts_change_its_training_and_not_the_fitting_of_its_head(tmp_path: Path) -> None:
-    parts = {"blend": "0.5", "ema": 0.5, "erase": 0.3}
+    parts = {"blend": 0.5, "erase": 0.3}
     experiment = tiny_experiment("gd", {"tasks": 2}, parts=parts)
     stages, plain = stages_of(experiment), experiment.method.stages(experiment.stream.task(TASK))
     both = zip(stages, plain, strict=True)
@@ -415,7 +415,6 @@ def test_parts_change_its_training_and_not_the_fitting_of_its_head(tmp_path: Pat
     ("run", "parts", "words"),
     [
         ({}, {"rotations": "base"}, "--rotations base does not fit method 'gd', which takes of these parts"),
-        ({}, {"pile_distill": 0.5}, "--pile-distill 0.5 does not fit method 'gd', which takes of these parts"),
         ({"memory": 0}, {}, "--memory 0: method 'gd' keeps exemplars and needs a memory"),
     ],
 )

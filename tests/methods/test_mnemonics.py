@@ -236,7 +236,7 @@ def test_the_plan_and_the_recipe() -> None:
 
 def test_it_adds_no_parameter_and_reports_how_far_pixels_moved(tmp_path: Path, unbroken: dict[str, object]) -> None:
     assert (unbroken["parameters"], unbroken["head_parameters"]) == (148_624, 6 * 64 + 1)
-    tiny_experiment("mnemonics", {"tasks": 2}, {"imagine": True}, {"blend": "0.6"}).start(tmp_path / "run", Watch())
+    tiny_experiment("mnemonics", {"tasks": 2}, {"imagine": True}, {"blend": 0.6}).start(tmp_path / "run", Watch())
     rows = [row for row in RunFolder(tmp_path / "run").metrics() if row["kind"] == "report"]
     levels = {row["task"]: row["grey_levels"] for row in rows if row["stage"] == "mnemonics"}
     assert set(levels) == {0, 1}

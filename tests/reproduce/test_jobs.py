@@ -32,8 +32,8 @@ def test_a_jobs_folder_does_not_depend_on_parts_that_are_off(tmp_path: Path) -> 
         values = cells[name]
         return make_job(name, {**with_order(values, "icarl"), "parts": {**values["parts"], **parts}}, tmp_path).folder
 
-    assert folder("replay") == folder("replay", rotation_settle=0.5, blend_statistics="blend")
-    assert folder("replay+rotations") != folder("replay+rotations", rotation_settle=0.5)
+    assert folder("replay") == folder("replay", blend=1.0, erase=0.0)
+    assert folder("replay+rotations") != folder("replay+rotations", blend=0.5)
     assert len({folder(name) for name in cells}) == len(cells)
 
 

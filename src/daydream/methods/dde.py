@@ -58,12 +58,7 @@ class DDE(Unified[DDESettings]):
     """UCIR's terms, the cross-entropy being of an image and its neighbours; scores without the momentum effect."""
 
     Settings = DDESettings
-    refuses = MappingProxyType(
-        {
-            "rotations all": "a turned image has no neighbours; --rotations base does fit",
-            "blend held-out": "neighbours would be images that are held out; give --blend a number",
-        }
-    )
+    refuses = MappingProxyType({"rotations all": "a turned image has no neighbours; --rotations base does fit"})
 
     def increment(self, task: Task) -> Stage:
         stage = super().increment(task)

@@ -17,7 +17,6 @@ Shapes: N images, C classes, K vertices of a class, D feature dimensions, M exem
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
@@ -59,9 +58,6 @@ class TPCIL(Method[TPCILSettings]):
     head = "cosine"
     recipe = "cross-entropy; rate x0.1 at 80 and 120 of 160"
     replays = True
-    refuses = MappingProxyType(
-        {"blend held-out": "its graph is of all exemplars, those that are held out too; give --blend a number"}
-    )
 
     def stages(self, task: Task) -> list[Stage]:
         train = self.classify(task, task.train, self.settings.base_epochs) if task.is_base else self.increment(task)
