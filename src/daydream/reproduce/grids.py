@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from daydream.errors import UserError, unknown
 from daydream.methods import METHODS
 from daydream.reproduce import own_grids, paper
-from daydream.reproduce.protocols import MEMORY, Cell, Choices, Values, values
+from daydream.reproduce.protocols import MEMORY, STEPS, Cell, Choices, Values, values
 
 SWEEP = (0.0, 0.25, 4.0)
 """A trade-off's values, as multiples of its default."""
@@ -41,8 +41,17 @@ def select(cells: Sequence[Cell], names: Sequence[str], methods: Sequence[str]) 
 
 
 def table1(choices: Choices, tasks: int | None) -> list[Cell]:
-    """Table 1, the half on CIFAR-100: every method by its number of steps and its memory."""
-    return [
+    """Table 1, the half on CIFAR-100: every method by its number of steps and its memory; FOSTER, a row of our own.
+
+    At a scale that has one column it is that of 10 steps and memory 2,000.
+    """
+    own = Cell(
+        name=f"foster-{STEPS}-{MEMORY}",
+        row="FOSTER (not in the paper)",
+        method="foster",
+        values=values(choices, tasks, "foster"),
+    )
+    found = [
         Cell(
             name=f"{cell.method}-{cell.steps}-{cell.memory}" if cell.memory else f"{cell.method}-{cell.steps}",
             row=cell.row,
@@ -57,6 +66,8 @@ def table1(choices: Choices, tasks: int | None) -> list[Cell]:
         for cell in paper.cells("table1")
         if cell.data == "cifar100" and cell.accuracy is not None
     ]
+    column = [cell for cell in found if cell.steps == STEPS and cell.memory in (None, MEMORY)]
+    return [*(column if choices.scale.one_column else found), own]
 
 
 def _of_table1(choices: Choices, tasks: int | None, cell: paper.PaperCell) -> Values | None:
