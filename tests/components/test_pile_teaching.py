@@ -139,6 +139,45 @@ def test_the_weight_where_none_is_given(
     assert tiny_experiment(method, imagination=imagination, pile=given).config.carried.pile_distill == weight
 
 
+@pytest.mark.parametrize(("weight", "distill"), [(1.0, 0.0), (0.5, WEIGHT)])
+def test_soft_labels_against_a_loop(base: State, weight: float, distill: float) -> None:
+    experiment = tiny_experiment(pile={"pile_soft": weight, "pile_distill": distill})
+    task = experiment.stream.task(1)
+    plain, carried = experiment.method.stages(task)[0], experiment.stages(task)[0]
+    state = stirred(begun(base, plain))
+    batch = batch_of(carried, state, 1)
+    net, old = network(state).double(), network(state, "old").double()
+    found = 0.0
+    with torch.no_grad():
+        for image in batch["pile"].images.double():
+            answers = old(image[None])[0].exp()
+            scores = net(image[None])[0].exp()
+            for label in range(task.num_old):
+                found -= float(answers[label] / answers.sum() * (scores[label] / scores.sum()).log())
+        net.float(), old.float()
+        terms, without = carried.losses(state, batch), plain.losses(state, batch)
+    real, pile = len(batch["new"].labels) + len(batch["old"].labels), weight * len(batch["pile"].labels)
+    expected = found / len(batch["pile"].labels) * pile / (real + pile)
+    assert set(terms) == {*without, "pile_soft", *(["pile_distill"] if distill else [])}
+    torch.testing.assert_close(
+        terms["pile_soft"].double(), torch.tensor(expected, dtype=torch.float64), rtol=1e-4, atol=1e-6
+    )
+    torch.testing.assert_close(terms["ce"], without["ce"] * real / (real + pile))
+
+
+def test_soft_labels_teach_the_network_and_not_the_old_one(base: State) -> None:
+    experiment = tiny_experiment("imagine", pile={"pile_soft": 1.0}, imagination={"counterparts": 0})
+    assert experiment.config.carried.pile_distill == 0
+    state = after_task(experiment, experiment.fresh_state(), 0)
+    stage = experiment.stages(experiment.stream.task(1))[0]
+    state = stirred(begun(state, stage))
+    for name in ("net", "old"):
+        state.nets[name].requires_grad_(True)
+    stage.losses(state, batch_of(stage, state, 1))["pile_soft"].backward()
+    assert all(parameter.grad is None for parameter in state.nets["old"].parameters())
+    assert any(parameter.grad is not None and parameter.grad.any() for parameter in state.nets["net"].parameters())
+
+
 def test_labels_alone_join_the_mean_over_all_samples(base: State) -> None:
     experiment = tiny_experiment(pile={"pile_labels": 0.5})
     task = experiment.stream.task(1)

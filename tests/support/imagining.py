@@ -49,7 +49,7 @@ def imagining(experiment: Experiment, **values: Any) -> Imagination:
     """Return the experiment's imagination with other settings, those of teaching on the pile among them."""
     own = experiment.carried.imagination
     assert own is not None
-    taught = {name: values.pop(f"pile_{name}") for name in ("distill", "labels") if f"pile_{name}" in values}
+    taught = {name: values.pop(f"pile_{name}") for name in ("distill", "labels", "soft") if f"pile_{name}" in values}
     settings, teaching = replace(experiment.config.imagination, **values), replace(own.teaching, **taught)
     return Imagination(settings, experiment.method, own.pile, teaching)
 

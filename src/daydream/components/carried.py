@@ -40,7 +40,7 @@ class Carried:
         if settings.imagines or settings.teaches_on_pile:
             assert pile is not None, "what is carried needs unlabelled images"
             given = settings.pile
-            teaching = Teaching(settings.pile_distill, given.pile_labels, given.mining)
+            teaching = Teaching(settings.pile_distill, given.pile_labels, given.pile_soft, given.mining)
             if settings.imagines:
                 kind = PixelMixup if settings.imagines == "pixels" else Imagination
                 found.append(kind(settings.imagination, self.method, pile, teaching))

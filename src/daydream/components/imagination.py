@@ -79,14 +79,14 @@ class Imagination(FromPile):
             company = self.company(state, net, old, pile)
             if teaching.anything:
                 company.images = pile.images if company.images is None else torch.cat([company.images, pile.images])
-            taught = pile.images if teaching.distill else None
+            taught = pile.images if teaching.asks_old else None
             terms, features, old_features = self.along(stage, state, batch, company, taught)
             z, z_pile = features.split([len(pile.labels), len(features) - len(pile.labels)])
             terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
             if len(z_pile):
                 terms |= teaching.terms(self.method, state, z_pile, pile, strength, old_features)
             # Cross-entropies are one mean over all samples, turned ones included.
-            weights = {"imagined": settings.imagined_weight, "pile_labels": teaching.labels}
+            weights = {"imagined": settings.imagined_weight, **teaching.weights}
             unlabelled = {key: weight * len(pile.labels) for key, weight in weights.items()}
             return in_one_mean(terms, {"ce": company.hosts, **unlabelled})
 

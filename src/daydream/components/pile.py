@@ -20,7 +20,7 @@ from daydream.methods.method import Method, network
 from daydream.nets.network import Company
 from daydream.protocol.inference import over_images
 from daydream.protocol.stream import Task
-from daydream.stages.losses import cosine_distillation
+from daydream.stages.losses import cosine_distillation, soft_labels
 from daydream.stages.stage import Batch, Samples, Stage, State
 
 
@@ -32,11 +32,23 @@ class Teaching:
     """W of the distillation: its strength is W sqrt(seen / new)."""
     labels: float = 0.0
     """Weight of the cross-entropy on predicted classes (the released code's term)."""
+    soft: float = 0.0
+    """Weight of the cross-entropy on what the old network says of them."""
     mining: Literal["entropy", "uniform"] = "entropy"
 
     @property
     def anything(self) -> bool:
-        return bool(self.distill or self.labels)
+        return bool(self.distill or self.labels or self.soft)
+
+    @property
+    def asks_old(self) -> bool:
+        """Say whether the old network sees the unlabelled images too."""
+        return bool(self.distill or self.soft)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Return the weights of those losses that are cross-entropies, by name."""
+        return {name: weight for name, weight in (("pile_labels", self.labels), ("pile_soft", self.soft)) if weight}
 
     def strength(self, task: Task) -> float:
         return self.distill * math.sqrt(task.num_seen / task.num_new)
@@ -48,7 +60,10 @@ class Teaching:
         terms = dict[str, Tensor]()
         if self.labels:
             terms["pile_labels"] = method.classification(state, z, pile.labels)
-        if z_old is not None:
+        if self.soft and z_old is not None:
+            head, old_head = network(state).head, network(state, "old").head
+            terms["pile_soft"] = soft_labels(head(z), old_head(z_old))
+        if self.distill and z_old is not None:
             terms["pile_distill"] = strength * cosine_distillation(z, z_old)
         return terms
 

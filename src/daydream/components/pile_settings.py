@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from daydream.data.unlabeled import PileSource
-from daydream.settings import require, setting
+from daydream.settings import flag, require, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,9 @@ class TeachingSettings:
     pile_labels: float = setting(
         0.0, "weight of the pile's cross-entropy on predicted classes in the mean over all samples", expert=True
     )
+    pile_soft: float = setting(
+        0.0, "weight of the pile's cross-entropy on the old network's answers in the mean over all samples", expert=True
+    )
     mining: Literal["entropy", "uniform"] = setting(
         "entropy", "which unlabelled images: the most certain ones, or any", expert=True
     )
@@ -26,7 +29,8 @@ class TeachingSettings:
     def __post_init__(self) -> None:
         weight = self.pile_distill
         require(weight is None or weight >= 0, f"--pile-distill {weight} must not be negative")
-        require(self.pile_labels >= 0, f"--pile-labels {self.pile_labels} must not be negative")
+        for name in ("pile_labels", "pile_soft"):
+            require(getattr(self, name) >= 0, f"{flag(name)} {getattr(self, name)} must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)

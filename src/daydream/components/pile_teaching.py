@@ -5,8 +5,9 @@ Distillation: what the network says of unlabelled images stays what it was,
 L = ... + W sqrt(seen / new) mean over mined images u of (1 - cos(z_u, z_u^old)).
 
 The released code of "Learning to Imagine" (CVPR 2022) adds this term to its counterparts, and a cross-entropy on
-predicted classes (`--pile-labels`). Alone, they are the part of unlabelled data that needs no generator, and so the
-measure of what generators add.
+predicted classes (`--pile-labels`). Ours is the cross-entropy on what the old network says of them (`--pile-soft`): of
+weight V beside R real and P unlabelled images it has V P / (R + V P) of the mean, that of real images R / (R + V P).
+Alone, these terms are the part of unlabelled data that needs no generator, and so the measure of what generators add.
 
 Unlabelled images pass as guests of the batch: by the statistics of its own images, which they do not enter.
 """
@@ -41,11 +42,12 @@ class PileTeaching(FromPile):
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
             pile = batch["pile"]
             company = Company(images=pile.images)
-            taught = pile.images if teaching.distill else None
+            taught = pile.images if teaching.asks_old else None
             terms, z, z_old = self.along(stage, state, batch, company, taught)
             terms |= teaching.terms(self.method, state, z, pile, strength, z_old)
-            if not teaching.labels:
+            if not teaching.weights:
                 return terms
-            return in_one_mean(terms, {"ce": company.hosts, "pile_labels": teaching.labels * len(pile.labels)})
+            unlabelled = {key: weight * len(pile.labels) for key, weight in teaching.weights.items()}
+            return in_one_mean(terms, {"ce": company.hosts, **unlabelled})
 
         return replace(stage, streams=streams, losses=losses)

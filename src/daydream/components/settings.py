@@ -90,7 +90,7 @@ class CarriedSettings:
     def teaches_on_pile(self) -> bool:
         """Say whether losses on unlabelled images are among a stage's."""
         replays = self.pile is not None and self.kind.replays
-        return replays and bool(self.pile_distill or self.pile.pile_labels)
+        return replays and bool(self.pile_distill or self.pile.pile_labels or self.pile.pile_soft)
 
     @property
     def needs_pile(self) -> bool:

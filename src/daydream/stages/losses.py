@@ -118,6 +118,16 @@ def overwritten_bce(scores: Tensor, labels: Tensor, old_scores: Tensor | None, n
     return total / (len(scores) * num_classes)
 
 
+def soft_labels(scores: Tensor, old_scores: Tensor) -> Tensor:
+    """L = -1/B sum_b sum_c t_bc log softmax(s_b)_c with t_b = softmax(o_b) over the old classes c.
+
+    s [B, C] are scores of all classes, the old ones first: the new ones stand in the denominator. o [B, K] are the old
+    network's, which get no gradient.
+    """
+    targets = old_scores.detach().float().softmax(1)
+    return -(targets * scores.float().log_softmax(1)[:, : targets.shape[1]]).sum(1).mean()
+
+
 def soft_cross_entropy(scores: Tensor, old_scores: Tensor, temperature: float) -> Tensor:
     """L_d = -mean_b sum_c softmax(old / T)_c log softmax(new / T)_c, without a factor T^2 (BiC, section 3).
 

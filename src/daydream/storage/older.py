@@ -108,4 +108,9 @@ def _pile_of(config: Mapping[str, Any]) -> dict[str, Any]:
     imagines = bool(asked and imagination.get("counterparts", 2))
     weight = imagination.get("pile_distillation", 0.0) if imagines else parts.get("pile_distill", 0.0)
     labels = imagination.get("pile_labels", 0.0) if imagines else 0.0
-    return {"pile_distill": weight, "pile_labels": labels, "mining": imagination.get("mining", "entropy")}
+    return {
+        "pile_distill": weight,
+        "pile_labels": labels,
+        "pile_soft": 0.0,
+        "mining": imagination.get("mining", "entropy"),
+    }
