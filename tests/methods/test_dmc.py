@@ -275,7 +275,7 @@ def test_the_pile_is_its_own_setting_and_is_needed(tmp_path: Path) -> None:
         Experiment(make_config(run, data, recipe))
     pile = write_pile(tmp_path / "pile", 20)
     config = make_config(run, data, recipe, None, {"unlabeled": f"folder:{pile.parent}"})
-    assert config.needs_pile
+    assert config.carried.needs_pile
     assert config.carried.without_effect() == []
     assert len(Experiment(config).method.pile) >= 20
 

@@ -210,7 +210,7 @@ class Plain(TPCIL):
 
 def trained(known: State, kind: type[TPCIL] = TPCIL, **settings: float) -> dict[str, Tensor]:
     experiment = tiny_experiment("tpcil", **settings)
-    experiment.method = kind(experiment.method.settings, experiment.method.setup)
+    experiment.method = experiment.carried.method = kind(experiment.method.settings, experiment.method.setup)
     train = experiment.stages(experiment.stream.task(2))[0]
     state = begun(known, train)
     drive(experiment, state, 2, train)

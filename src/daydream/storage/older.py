@@ -87,7 +87,7 @@ def _upgrade_parts(parts: dict[str, Any] | None) -> None:
         return
     parts.setdefault("erase", 0.0)
     parts.setdefault("rotation_settle", 0.0)
-    if parts.get("rotations") == "none":
+    if parts.get("rotations", "none") == "none":
         parts |= {"rotation_settle": 0.2, "rotation_views": "four"}
     blend = str(parts.get("blend", 1))
     if blend in ("counts", "held-out"):
