@@ -14,6 +14,8 @@ from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 TINY: dict[str, Any] = {
     "backbone": "resnet10", "base": 2, "steps": 2, "memory": 12, "base_epochs": 1, "epochs": 1, "batch_size": 8,
 }  # fmt: skip

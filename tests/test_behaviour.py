@@ -8,6 +8,8 @@ from tiny_runs import Watch
 from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
 
+pytestmark = pytest.mark.slow
+
 DATA = {"classes": 6, "train_per_class": 80, "test_per_class": 30, "image_size": 20}
 RUN = {"backbone": "resnet10", "base": 2, "steps": 2, "memory": 60}
 RECIPE = {"base_epochs": 20, "epochs": 15, "batch_size": 16, "lr": 0.05}

@@ -13,6 +13,8 @@ from daydream import Learner
 from daydream.engine import Hardware
 from daydream.methods import load_method
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_device_refuses_what_a_gpu_refuses() -> None:
     with claimed_device() as device:

@@ -11,6 +11,8 @@ from daydream.cli.main import main
 from daydream.data import SOURCES
 from daydream.methods import METHODS
 
+pytestmark = pytest.mark.slow
+
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 SMALL = 2
 """A run on `shapes` of at most this many epochs is executed; a longer one is planned."""

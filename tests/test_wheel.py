@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "sklearn", "scipy", "numpy", "PIL", "safetensors")
 

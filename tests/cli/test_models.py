@@ -19,6 +19,8 @@ from PIL import Image
 
 from daydream.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 PAGE = "docs/own-images.md"
 TINY = ["--backbone=resnet10", "--image-size=16", "--memory=4", "--epochs=1", "--batch-size=8", "--device=cpu"]
 

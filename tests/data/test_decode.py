@@ -20,6 +20,8 @@ from daydream.data.decode_pool import decode_all, stream
 from daydream.data.decoded import Decoded, open_images, open_readable
 from daydream.data.images import Resident
 
+pytestmark = pytest.mark.slow
+
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
 

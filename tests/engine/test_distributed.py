@@ -27,6 +27,8 @@ from daydream.experiment.experiment import Experiment
 from daydream.stages.stage import Stage, State
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 SUPPORT = Path(__file__).parents[1] / "support"
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)}
 

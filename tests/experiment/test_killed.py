@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tiny_runs import without_times
 
+pytestmark = pytest.mark.slow
+
 TINY = [
     "--classes=6", "--train-per-class=12", "--test-per-class=6", "--image-size=16", "--backbone=resnet10", "--base=2",
     "--steps=2", "--memory=12", "--base-epochs=4", "--epochs=4", "--batch-size=8", "--checkpoint-every=1",

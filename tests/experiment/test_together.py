@@ -22,6 +22,8 @@ from daydream.reproduce.protocols import FULL, SMOKE
 from daydream.stages.stage import Stage
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 ORDERS = ("natural", "seed:1", "seed:2")
 SHORT = {"base_epochs": 1, "epochs": 1}
 

@@ -14,6 +14,8 @@ from daydream.kernels import bank_conv as conv_kernels
 from daydream.kernels.bank_conv import Share, Tile
 from daydream.nets.generators import ClassConv, ClassNorm, GeneratorBank, laid
 
+pytestmark = pytest.mark.slow
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HALF = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16  # the interpreter knows no bfloat16
 USED = conv_kernels.WEIGH

@@ -14,6 +14,8 @@ from daydream.kernels import bank_norm as norm_kernels
 from daydream.kernels.launches import Tile
 from daydream.nets.generators import ClassNorm, GeneratorBank, laid, side_by_side
 
+pytestmark = pytest.mark.slow
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HALF = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16  # the interpreter knows no bfloat16
 CLOSE = {torch.float32: (1e-4, 1e-5), torch.float16: (2e-3, 2e-3), torch.bfloat16: (1.6e-2, 1.6e-2)}

@@ -16,6 +16,8 @@ from daydream.nets.network import Network
 from daydream.nets.norm import Norm
 from daydream.nets.resnet import Block, conv, make_stem, stage, to_channels_last
 
+pytestmark = pytest.mark.slow
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -22,6 +22,8 @@ from daydream.learner.settings import LessonSettings, ModelSettings, choose_less
 from daydream.methods import METHODS, load_method
 from daydream.stages.stage import Stage, State
 
+pytestmark = pytest.mark.slow
+
 # --- what is taken in ------------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,8 @@ from daydream.stages.losses import cross_entropy, joint_cross_entropy
 from daydream.stages.stage import Stage, State
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 OFF = {"neighbours": 0, "momentum_effect": 0.0}
 K = 3
 

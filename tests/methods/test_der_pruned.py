@@ -23,6 +23,8 @@ from daydream.stages.gating import FARTHEST, sharpness_at
 from daydream.stages.stage import Clock, State
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 BODY = 148_624
 HARD = {"sparsity": 8.0, "gate_lr": 30.0, "keep": 0.0}
 """Settings under which gates shut within two epochs."""

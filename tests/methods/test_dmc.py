@@ -23,6 +23,8 @@ from daydream.methods.method import network
 from daydream.stages.stage import SGD, State
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 TASK = 1
 """The first increment, which all tests of stages stand in."""
 

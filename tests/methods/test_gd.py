@@ -24,6 +24,8 @@ from daydream.protocol.memory import herd
 from daydream.stages.stage import SGD, Batch, Samples, Stage, State
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 TASK = 1
 """The first increment, which all tests of stages stand in: 2 old and 2 new classes, 24 new images, 12 exemplars."""
 SAMPLE, TEACHER, TRAIN, FINETUNE = range(4)

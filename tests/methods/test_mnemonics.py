@@ -24,6 +24,8 @@ from daydream.stages.losses import cosine_cross_entropy, learnt_cosines
 from daydream.stages.stage import State
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 OLD = 2
 LONGER = {"exemplar_epochs": 40, "inner_steps": 20, "inner_lr": 1.0, "batch_size": 24}
 

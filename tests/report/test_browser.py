@@ -13,6 +13,8 @@ from daydream.report.features import feature_charts
 from daydream.report.gather import read_runs
 from daydream.report.page import render
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("plotly")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 

@@ -15,6 +15,8 @@ from daydream.reproduce import cost, jobs, protocols
 from daydream.reproduce.cost import Cost, Trial
 from daydream.reproduce.runner import Tally
 
+pytestmark = pytest.mark.slow
+
 TWO = ["--scale", "smoke", "--cells", "baseline,sc"]
 
 

@@ -17,6 +17,8 @@ from written_runs import write_run
 
 from daydream import Learner
 
+pytestmark = pytest.mark.slow
+
 GB = 1.0
 """More than any of these commands needs, torch included; each of these files took much more, or had no end."""
 

@@ -20,6 +20,8 @@ from tiny_runs import Watch, tiny_experiment
 
 from daydream import Learner
 
+pytestmark = pytest.mark.slow
+
 CASES, FIRST = int(os.environ.get("FUZZ", "80")), int(os.environ.get("FUZZ_FROM", "0"))
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
 """After which a command counts as one that has no end."""

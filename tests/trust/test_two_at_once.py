@@ -6,7 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from command_line import TINY
+
+pytestmark = pytest.mark.slow
 
 SLOW = """
 import sys, time

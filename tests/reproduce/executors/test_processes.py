@@ -24,6 +24,8 @@ from daydream.reproduce.plan import Plan
 from daydream.storage.checkpoint_files import load_checkpoint
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 Events = list[tuple[str, str]]
 ENDLESS = 100_000  # epochs, of a few milliseconds each
 SUPPORT = Path(__file__).parents[2] / "support"

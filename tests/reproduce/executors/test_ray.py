@@ -16,6 +16,8 @@ from daydream.reproduce.executors.ray import OnRay
 from daydream.reproduce.jobs import Job, Outcome
 from daydream.storage.checkpoint_files import load_checkpoint
 
+pytestmark = pytest.mark.slow
+
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'daydream[ray]'")
 
 
