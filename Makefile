@@ -16,6 +16,10 @@ test: check
 	@$(BIN)/python tests/support/chromium.py
 	@$(BIN)/python -m pytest
 
+# The tests of a minute, for a change on its way; `make test` runs all.
+quick: check
+	@$(BIN)/python -m pytest -m "not slow"
+
 check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .

@@ -11,6 +11,8 @@ from daydream.experiment.experiment import Experiment
 from daydream.storage.checkpoint_files import load_checkpoint
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 WALLS = f"{Path(__file__).parents[1] / 'support' / 'walls_method.py'}:Walls"
 
 

@@ -44,12 +44,14 @@ def test_memory_keeps_to_its_budget(finished: RunFolder) -> None:
             assert row["nme"] is None
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_metrics_to_the_bit(finished: RunFolder, tmp_path: Path) -> None:
     name = finished.config["run"]["method"]
     tiny_experiment(name).start(tmp_path / "again", Watch())
     assert without_times(RunFolder(tmp_path / "again").metrics()) == without_times(finished.metrics())
 
 
+@pytest.mark.slow
 def test_another_seed_gives_others(finished: RunFolder, tmp_path: Path) -> None:
     name = finished.config["run"]["method"]
     tiny_experiment(name, {"seed": 2}).start(tmp_path / "other", Watch())
@@ -60,6 +62,7 @@ def test_another_seed_gives_others(finished: RunFolder, tmp_path: Path) -> None:
     assert losses[0] != losses[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [3, 9])
 def test_it_resumes(finished: RunFolder, tmp_path: Path, step: int) -> None:
     name, folder = finished.config["run"]["method"], tmp_path / "stopped"

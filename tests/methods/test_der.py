@@ -23,6 +23,8 @@ from daydream.protocol.stream import Task
 from daydream.stages.stage import Stage, State
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 OLD, NEW, WIDTH, BODY = 4, 2, 64, 148_624
 """Classes in the second increment of the tiny run; width and parameters of its backbone."""
 

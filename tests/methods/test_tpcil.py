@@ -28,6 +28,8 @@ from daydream.stages.losses import topology
 from daydream.stages.stage import Stage, State
 from daydream.storage.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 OLD = 4
 
 
