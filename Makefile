@@ -1,4 +1,4 @@
-# make demo | test | check | bench | fuzz | torture | clean. Needs python3 (3.11 or newer) with venv, and make; all else goes to .venv.
+# make demo | test | quick | check | bench | fuzz | torture | clean. Needs python3 (3.11 or newer) with venv, and make; all else goes to .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 LISTS := pyproject.toml constraints.txt
 
-.PHONY: demo test check bench fuzz torture clean
+.PHONY: demo test quick check bench fuzz torture clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.runtime
