@@ -361,3 +361,22 @@ def odd_picture(kind: str, folder: Path) -> None:
         frames[0].save(folder / "x.gif", save_all=True, append_images=frames[1:])
     else:
         Image.new("I;16", size, 30000).save(folder / "x.png")
+
+
+def test_what_a_model_carries_is_said_once(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A recipe's own settings are no change where nothing is said; another one is refused."""
+    short = ["--epochs=1", "--batch-size=8", "--generator-epochs=1", "--device=cpu", "--quiet"]
+    new = ["--backbone=resnet10", "--image-size=16", "--memory=4", "--generator-width=16"]
+    model, pile = tmp_path / "x.daydream", ["--unlabeled", place / "pile"]
+    done(capsys, "learn", model, place / "a", *pile, "--method=dream", "--erase=0.25", *new, *short)
+    done(capsys, "learn", model, place / "b", *short)
+    said = refused(capsys, "learn", model, place / "b", "--erase=0.5", *short)
+    assert "--erase 0.5" in said
+    assert "was made with 0.25, which stays" in said
+
+
+def test_learn_shows_what_a_lesson_can_carry(capsys: pytest.CaptureFixture[str]) -> None:
+    out = done(capsys, "learn", "--help")
+    assert all(flag in out for flag in ("--blend", "--rotations", "--erase", "--pile-distill", "--counterparts"))
+    assert "--generator-depth" not in out
+    assert "--generator-depth" in done(capsys, "learn", "--help-all")

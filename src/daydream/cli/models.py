@@ -105,7 +105,7 @@ def opened(path: Path, values: dict[str, dict[str, Any]], device: str) -> "Learn
     if not path.exists():
         return Learner.create(device=device, **given, **{k: v for own in carried.values() for k, v in own.items()})
     learner = Learner.load(path, device=device)
-    usual = complete(method_class(learner.given.method), {})
+    usual = complete(method_class(given.get("method")), {})  # the defaults that the flags of this command had
     check_same(path, given, asdict(learner.given))
     for key, own in carried.items():
         changed = {name: value for name, value in own.items() if value != usual.get(key, {}).get(name)}
