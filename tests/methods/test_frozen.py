@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from own_images import TINY_LESSON, tiny_learner, write_classes
 from tiny_runs import real_training, tiny_experiment
 
+from daydream.errors import UserError
 from daydream.experiment.experiment import Experiment
 from daydream.methods.method import network
 from daydream.nets import pretrained
@@ -99,3 +101,13 @@ def test_a_whole_run_on_published_weights(method: str, tmp_path: Path) -> None:
     result = run.start(tmp_path / "run", Watch())
     assert result["last_cnn"] > 50
     assert result["parameters"] == 3_371_008
+
+
+@pytest.mark.parametrize("method", FROZEN)
+def test_a_lesson_of_known_classes_alone_is_refused(method: str, tmp_path: Path) -> None:
+    learner = tiny_learner(method=method)
+    learner.learn(write_classes(tmp_path / "a", range(2), 6), **TINY_LESSON)
+    with pytest.raises(UserError, match=f"--method {method} learns nothing from classes it knows"):
+        learner.learn(write_classes(tmp_path / "b", range(2), 6, first=6), **TINY_LESSON)
+    learner.learn(write_classes(tmp_path / "c", [2], 6), **TINY_LESSON)
+    assert len(learner.taught.classes) == 3

@@ -78,7 +78,8 @@ def test_what_went_is_told_where_it_was_not_what_is_always_done(section: str, na
 def test_a_share_that_was_chosen_is_no_number(blend: str) -> None:
     before = stored()
     before["parts"]["blend"] = blend
-    assert blend in str(upgraded(before)["gone"])
+    assert upgraded(before)["gone"] == {"parts.blend": blend}
+    assert upgraded(before)["parts"]["blend"] == 1.0
 
 
 def test_it_does_not_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

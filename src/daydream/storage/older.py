@@ -37,6 +37,8 @@ ALWAYS: dict[tuple[str, str], tuple[Any, ...]] = {
     ("parts", "ema"): (0.0,),
 }
 """Settings that went, and the values that say what the code now does without being asked."""
+RULES = ("counts", "held-out")
+"""Ways to choose the share of a blended network that went; a number is what is left."""
 IMAGINING = ("imagine", "dream", "mixup")
 """Methods of format 1 that imagined without being asked."""
 
@@ -47,7 +49,9 @@ def upgraded(config: Mapping[str, Any]) -> dict[str, Any]:
         return dict(config)
     sections = ("run", "data", "method", "imagination", "pile", "parts")
     new = {key: dict(config[key]) if config.get(key) is not None else None for key in sections}
-    gone = dict[str, Any]()
+    gone, rule = dict[str, Any](), (new["parts"] or {}).get("blend")
+    if rule in RULES:
+        gone["parts.blend"] = rule
     _upgrade_parts(new["parts"])
     if new["pile"] is not None:
         new["pile"] |= _pile_of(new)
@@ -90,8 +94,8 @@ def _upgrade_parts(parts: dict[str, Any] | None) -> None:
     if parts.get("rotations", "none") == "none":
         parts |= {"rotation_settle": 0.2, "rotation_views": "four"}
     blend = str(parts.get("blend", 1))
-    if blend in ("counts", "held-out"):
-        parts |= {"blend": 1.0, "ema": f"blend {blend}"}  # told as gone, beside the average it was tried with
+    if blend in RULES:
+        parts["blend"] = 1.0  # the rule itself is told as gone
         return
     try:
         parts["blend"] = float(blend)
