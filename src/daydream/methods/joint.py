@@ -27,7 +27,7 @@ class Joint(Method[JointSettings]):
 
     Settings = JointSettings
     reports = "cnn"
-    carries = frozenset({"rotations", "erase"})
+    carries = frozenset({"rotations", "erase", "augment"})
 
     def reshape(self, stream: Stream) -> Stream:
         return stream.merged() if self.settings.kind == "once" else stream
