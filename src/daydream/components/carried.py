@@ -57,6 +57,7 @@ class Carried:
             soft=given.pile_soft,
             mining=given.mining,
             batch=given.pile_batch,
+            suited=given.pile_teach,
             base=given.pile_base,
         )
         if settings.turns_pile:
