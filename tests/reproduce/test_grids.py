@@ -194,9 +194,9 @@ def controls_of(choices: protocols.Choices) -> dict[str, Config]:
 
 def test_controls_differ_from_the_generators_in_one_setting_and_all_have_soft_labels_too() -> None:
     cells = controls_of(SMALL)
-    assert len(cells) == 11
+    assert len(cells) == 13
     usual = cells["generators"].to_json()
-    for name in ("equal-weights", "exemplar-copies", "real-maps"):
+    for name in ("hard", "equal-weights", "exemplar-copies", "real-maps"):
         assert changed(usual, cells[name].to_json()) == ["imagination.counterparts_from"]
     for name in set(cells) - {"no-pile"}:
         if not name.endswith("+soft"):

@@ -118,6 +118,7 @@ def controls(choices: Choices, tasks: int | None) -> list[Cell]:
         **{
             name: ("imagine", row, {"imagination": {"counterparts_from": source}})
             for name, row, source in (
+                ("hard", "hard counterparts, no generators", "hard"),
                 ("equal-weights", "equal weights, no generators", "nothing"),
                 ("exemplar-copies", "copies of the exemplar", "exemplars"),
                 ("real-maps", "real maps (oracle)", "real"),
@@ -147,6 +148,8 @@ CONTRASTS = {
         ("taught+soft", "taught"),
         ("generators", "equal-weights"),
         ("generators+soft", "equal-weights+soft"),
+        ("hard", "equal-weights"),
+        ("hard+soft", "equal-weights+soft"),
         ("real-maps", "equal-weights"),
     ),
 }
