@@ -1,10 +1,11 @@
 """One composition: a method and what it carries, for runs and for lessons alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from daydream.components.component import Component
+from daydream.components.controls import EqualWeights, ExemplarCopies, RealMaps
 from daydream.components.imagination import Imagination
 from daydream.components.mixup import PixelMixup
 from daydream.components.parts import Parts
@@ -18,6 +19,14 @@ from daydream.stages.stage import Kinds, Stage
 
 COMPONENTS: tuple[type[Component], ...] = (Parts, PileTeaching, Imagination, PixelMixup)
 """All that can be carried, the innermost around a method's stages first."""
+COUNTERPARTS: Mapping[str, type[Imagination]] = {
+    "generators": Imagination,
+    "pixels": PixelMixup,
+    "exemplars": ExemplarCopies,
+    "real": RealMaps,
+    "nothing": EqualWeights,
+}
+"""What brings counterparts, by what they come from."""
 
 
 def kinds_of(method: type[Method[Any]]) -> Kinds:
@@ -40,10 +49,11 @@ class Carried:
         if settings.imagines or settings.teaches_on_pile:
             assert pile is not None, "what is carried needs unlabelled images"
             given = settings.pile
-            teaching = Teaching(settings.pile_distill, given.pile_labels, given.pile_soft, given.mining)
+            teaching = Teaching(
+                settings.pile_distill, given.pile_labels, given.pile_soft, given.mining, given.pile_batch
+            )
             if settings.imagines:
-                kind = PixelMixup if settings.imagines == "pixels" else Imagination
-                found.append(kind(settings.imagination, self.method, pile, teaching))
+                found.append(COUNTERPARTS[settings.imagines](settings.imagination, self.method, pile, teaching))
             else:
                 found.append(PileTeaching(self.method, pile, teaching))
         return found

@@ -22,6 +22,11 @@ class TeachingSettings:
     pile_soft: float = setting(
         0.0, "weight of the pile's cross-entropy on the old network's answers in the mean over all samples", expert=True
     )
+    pile_batch: int | None = setting(
+        None,
+        "unlabelled images in a step, where there are no counterparts; by default two for each exemplar",
+        expert=True,
+    )
     mining: Literal["entropy", "uniform"] = setting(
         "entropy", "which unlabelled images: the most certain ones, or any", expert=True
     )
@@ -29,6 +34,8 @@ class TeachingSettings:
     def __post_init__(self) -> None:
         weight = self.pile_distill
         require(weight is None or weight >= 0, f"--pile-distill {weight} must not be negative")
+        size = self.pile_batch
+        require(size is None or size >= 1, f"--pile-batch {size} must be at least 1")
         for name in ("pile_labels", "pile_soft"):
             require(getattr(self, name) >= 0, f"{flag(name)} {getattr(self, name)} must not be negative")
 

@@ -182,6 +182,7 @@ class Experiment:
             "environment": environment(),
             "device": device,
             "pile_images": None if self.pile is None else len(self.pile),
+            **({"oracle": True} if self.config.carried.oracle else {}),
         }
         with RunFolder.creating(folder, {**self.identity(), **facts}, writes=self.team.leads) as run:
             return (yield from Session(self, run, display, state, Cursor(), given=given).go())

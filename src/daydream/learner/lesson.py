@@ -16,7 +16,6 @@ from torch import Tensor
 from daydream.components.carried import Carried, kinds_of
 from daydream.components.generator_stage import UNLABELLED, dealer
 from daydream.components.imagination import Imagination
-from daydream.components.mixup import PixelMixup
 from daydream.components.pile import FromPile
 from daydream.data.images import ImageSet
 from daydream.engine import Display, Engine, EpochReport, Hardware, Partial, Place
@@ -152,7 +151,7 @@ class Lesson:
         """Return the stage that gives old classes without a generator one, from their exemplars; or else only mines."""
         assert self.before is not None
         lacking = self.num_old - self.before.num_generators
-        if lacking and isinstance(component, Imagination) and not isinstance(component, PixelMixup):
+        if lacking and isinstance(component, Imagination) and component.generates:
             exemplars = self.before.state.memory.as_set(self.names)
             theirs = exemplars.of_classes(torch.arange(self.num_old - lacking, self.num_old))
             stage = component.generators(self._task(self.num_old - lacking, lacking, theirs))

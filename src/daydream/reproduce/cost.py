@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TRIALS = "trials.json"
 STEPS = 5  # in an epoch of a trial
-SHAPING = ("counterparts", "generator_depth", "generator_width", "generator_losses")
+SHAPING = ("counterparts", "counterparts_from", "generator_depth", "generator_width", "generator_losses")
 """Settings of imagination that a step's time depends on."""
 
 
