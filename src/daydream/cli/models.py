@@ -74,6 +74,7 @@ def learn(
         atomic.sweep(model)
         from daydream.cli.model_tables import choices_table, lesson_text
         from daydream.cli.progress import make_display
+        from daydream.learner import lesson_checkpoint
         from daydream.settings import from_dict
 
         learner, lesson = opened(model, values, device), from_dict(LessonSettings, values.pop("lesson"))
@@ -83,10 +84,11 @@ def learn(
             screen.print(choices_table(choices), highlight=False)
         display = make_display(switch, screen, quiet)
         try:
-            record = learner.take(ready, display)
+            record = learner.take(ready, display, beside=model)
         finally:
             display.close()
         learner.save(model)
+        lesson_checkpoint.drop(model)
     if as_json:
         sys.stdout.write(json.dumps(asdict(record)) + "\n")
     elif not quiet:
