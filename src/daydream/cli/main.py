@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show_notes(quiet=bool({"--quiet", "-q", "--json"} & set(words)))
     try:
         with with_others(words):
-            shown = ["--help" if word == HELP_ALL else word for word in words]
+            shown = results.with_sides(["--help" if word == HELP_ALL else word for word in words])
             code = build(words)(args=shown, prog_name="daydream", standalone_mode=False)
         sys.stdout.flush()
     except UserError as error:

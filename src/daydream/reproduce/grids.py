@@ -190,12 +190,14 @@ GRIDS: dict[str, Callable[[Choices, int | None], list[Cell]]] = {
     "standin": own_grids.standin,
     "dream": own_grids.dream,
     "parts": own_grids.parts,
+    "controls": own_grids.controls,
+    "memory": own_grids.memory,
 }
-OWN = frozenset({"parts"})
+OWN = frozenset({"parts", "controls", "memory"})
 """Grids that compare their own cells with each other, by both accuracies, and none with the paper's."""
 REMARKS = {
     "standin": "a stand-in for ImageNet-Subset and not it: the paper has no number to compare with",
     "dream": 'our recipe, beside the numbers of the paper\'s own method (its row "Ours")',
-    "parts": "our own table, not one of the paper's",
+    **dict.fromkeys(OWN, "our own table, not one of the paper's"),
 }
 """What must be said of a grid wherever it is shown."""
