@@ -37,6 +37,8 @@ class Teaching:
     mining: Literal["entropy", "uniform"] = "entropy"
     batch: int | None = None
     """Unlabelled images in a step, where there are no counterparts; None is two for each exemplar."""
+    base: float = 0.0
+    """Weight of naming the turn of unlabelled images in the base task."""
 
     @property
     def anything(self) -> bool:

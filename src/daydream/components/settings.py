@@ -99,9 +99,14 @@ class CarriedSettings:
         return replays and bool(self.pile_distill or self.pile.pile_labels or self.pile.pile_soft)
 
     @property
+    def turns_pile(self) -> bool:
+        """Say whether the base task trains on unlabelled images."""
+        return self.pile is not None and self.kind.replays and bool(self.pile.pile_base)
+
+    @property
     def needs_pile(self) -> bool:
         """Say whether unlabelled images are used."""
-        return bool(self.imagines) or self.teaches_on_pile or self.kind.needs_pile
+        return bool(self.imagines) or self.teaches_on_pile or self.turns_pile or self.kind.needs_pile
 
     def check(self) -> None:
         """Raise the user's mistake if a component does not fit the method."""
@@ -129,7 +134,7 @@ class CarriedSettings:
         if self.parts:
             used["parts"] = set(self.parts.switches)
         if self.needs_pile:
-            used["pile"] = set(asdict(self.pile))
+            used["pile"] |= set(asdict(self.pile))
             used["pile"] -= {"pile_batch"} if self.imagines else set()
             used["imagination"] |= set(asdict(self.imagination)) if self.imagines else set()
         words = []

@@ -28,7 +28,7 @@ class Joint(Method[JointSettings]):
 
     Settings = JointSettings
     reports = "cnn"
-    carries = frozenset({"rotations", "erase"})
+    carries = frozenset({"rotations", "erase", "augment"})
 
     def reshape(self, stream: Stream, tasks: int | None) -> Stream:
         return stream.merged(tasks) if self.settings.kind == "once" else stream
