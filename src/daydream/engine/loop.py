@@ -20,6 +20,10 @@ from daydream.stages.stage import Stage, State, all_parameters
 STOP_EVERY = 8  # steps after which several processes ask each other whether to stop
 
 
+class Diverged(UserError):
+    """A loss, a gradient or a weight is not finite."""
+
+
 class Interrupted(Exception):
     """The run was asked to stop, and its checkpoint was handed over to be written."""
 
@@ -160,7 +164,7 @@ class Loop:
         bad = [name for name, value in means.items() if not math.isfinite(value)]
         if bad or not values[0]:
             what = f"loss '{bad[0]}'" if bad else "a gradient"
-            raise UserError(
+            raise Diverged(
                 f"{what} is not finite in epoch {epoch + 1} of stage '{self.stage.name}': the training diverged; "
                 "lower the learning rate; what was saved last is from before"
             )

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from daydream.components.carried import Carried, kinds_of
-from daydream.components.generator_stage import UNLABELLED, dealer
+from daydream.components.generator_stage import BANK, UNLABELLED, dealer
 from daydream.components.imagination import Imagination
 from daydream.components.mixup import PixelMixup
 from daydream.components.pile import FromPile
 from daydream.data.images import ImageSet
-from daydream.engine import Display, Engine, EpochReport, Hardware, Partial, Place
+from daydream.engine import Display, Diverged, Engine, EpochReport, Hardware, Partial, Place
 from daydream.errors import UserError
+from daydream.learner.gently import generators_trained
 from daydream.learner.intake import Intake, digests, distinct
-from daydream.learner.making import Sections, carried_settings, make_method
+from daydream.learner.making import Sections, carried_settings, make_method, without_pile
 from daydream.learner.model import Model, Preprocessing
 from daydream.learner.settings import LessonSettings, ModelSettings
 from daydream.nets.network import check_image_size
@@ -197,22 +198,45 @@ class Lesson:
         return Stage(name="choose again", begin=begin)
 
     def train(self, display: Display) -> tuple[State, Mapping[str, float], float]:
-        """Run the stages on a copy of what was known; return the state, what stages measured, and the seconds."""
+        """Run the stages on a copy of what was known; return the state, what stages measured, and the seconds.
+
+        A lesson never dies of its pile: one whose stages diverge with it is taken again without.
+        """
         began = time.monotonic()
+        self.given.hardware.set_up()
+        display.begins("", [(Place(), stage) for stage in self.stages])
+        try:
+            state, measured = self._run(display)
+        except Diverged:
+            if self.carried.from_pile is None or not self.num_old:  # a first lesson replays nothing with it
+                raise
+            display.say("note: the training diverged with the unlabelled images: the lesson is taken without them")
+            self.carried = Carried(self.method, without_pile(self.settings, self.given.carried), None)
+            self.stages = self._stages()
+            state, measured = self._run(display)
+        return state, measured, time.monotonic() - began
+
+    def _run(self, display: Display) -> tuple[State, Mapping[str, float]]:
+        """Run the stages on a copy of what was known."""
         state = self._state()
         if len(self.again) and self.method.keeps_exemplars and self.task.num_new:
             state.memory = state.memory.joined(self.unheld)
-        hardware = self.given.hardware
-        hardware.set_up()
-        engine = Engine(hardware, self.method.setup.seed)
+        engine = Engine(self.given.hardware, self.method.setup.seed)
         measured: Mapping[str, float] = {}
-        display.begins("", [(Place(), stage) for stage in self.stages])
         for number, stage in enumerate(self.stages):
-            display.stage_begins(Place(), stage, 0)
-            engine.run(stage, state, (self.index, number), Watched(stage, display))
+            needed = any(later.exemplars or BANK in later.train_mode for later in self.stages[number + 1 :])
+
+            def run(stage: Stage, number: int = number) -> None:
+                display.stage_begins(Place(), stage, 0)
+                engine.run(stage, state, (self.index, number), Watched(stage, display))
+
+            if BANK not in stage.train_mode:
+                run(stage)
+            elif not generators_trained(run, stage, state, display, needed):
+                continue
             if stage.report is not None:
                 measured = {**measured, **stage.report(state)}
-        return state, measured, time.monotonic() - began
+        return state, measured
 
     def _state(self) -> State:
         device = self.given.hardware.device
