@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from own_images import TINY_LESSON, write_classes, write_pile
+from own_images import TINY_LESSON, with_random_weights, write_classes, write_pile
 
 from daydream import Learner
 from daydream.learner.learner import Learner as LearnerClass
@@ -24,9 +24,7 @@ TINY = {"backbone": BACKBONE, "image_size": 32, "memory": 4, "generator_width": 
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random weights stand in for the published ones."""
-    monkeypatch.setattr("daydream.nets.efficientnet_lite.published_weights", lambda name: {})
-    monkeypatch.setattr("daydream.nets.efficientnet_lite.load_published", lambda made, weights: None)
+    with_random_weights(monkeypatch)
 
 
 def taught(tmp_path: Path, **settings: object) -> LearnerClass:
