@@ -24,7 +24,8 @@ from torch import Tensor
 from daydream.learner import exact
 from daydream.learner.embedding import Embedder, FeatureCache, pixel_digests
 from daydream.learner.exact import ExactModel
-from daydream.learner.exact_learner import BACKBONE, ExactLearner
+from daydream.learner.exact_learner import ExactLearner
+from daydream.learner.opening import USUAL
 from daydream.learner.pictures import stored
 
 try:
@@ -47,7 +48,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     embed_: Embedder | None
     """What makes features of pictures; None where a table was learnt."""
 
-    def __init__(self, backbone: str = BACKBONE, image_size: int | None = None, device: str = "cpu") -> None:
+    def __init__(self, backbone: str = USUAL, image_size: int | None = None, device: str = "cpu") -> None:
         self.backbone, self.image_size, self.device = backbone, image_size, device
 
     def fit(self, X: Any, y: Any) -> Self:
