@@ -219,6 +219,8 @@ class ExactLearner:
     @classmethod
     def load(cls, path: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu") -> "ExactLearner":
         """Read a file back; one that is damaged or none of ours is said in one line."""
+        if Path(path).exists() and not Path(path).is_file():
+            raise UserError(f"{path} cannot be read: it is no file but a folder, a device or a pipe")
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
