@@ -22,6 +22,7 @@ from torch import Tensor
 
 from daydream.cli.main import main
 from daydream.errors import UserError
+from daydream.escapes import visible
 from daydream.learner.exact_learner import ExactLearner
 from daydream.storage.checkpoint_files import sealed
 
@@ -190,7 +191,7 @@ def asked(words: list[str]) -> None:
         p = ExactLearner.load(model).probabilities(image)
         sys.stdout.write(f"{p.tolist()} {math.fsum(p[0].tolist()):.3f}\n")
     except UserError as error:
-        sys.stderr.write(f"daydream: {error}\n")
+        sys.stderr.write(f"daydream: {visible(str(error))}\n")
         sys.exit(2)
 
 
@@ -247,6 +248,7 @@ def outcome(words: list[str], seconds: float) -> tuple[Any, str, str]:
     try:
         with within(seconds), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             command(words)
+            code = 0
     except SystemExit as stop:
         code = stop.code
     except TookTooLong:

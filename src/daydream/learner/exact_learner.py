@@ -41,6 +41,8 @@ from daydream.settings import require
 
 FORMAT = "daydream exact 1"
 BACKBONE = "efficientnet-lite0"
+DAMAGE = (SafetensorError, UserError, LookupError, ValueError, TypeError, AssertionError, RuntimeError, AttributeError)
+"""What reading a damaged file may raise."""
 SIDE = 64
 """Of pictures for a network without published weights."""
 Picture = str | Path | Image.Image | NDArray[np.uint8]
@@ -229,7 +231,7 @@ class ExactLearner:
             return cls._of(json.loads(metadata["about"]), tensors, cache, device)
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
-        except (SafetensorError, UserError, LookupError, ValueError, TypeError, AssertionError, RuntimeError) as error:
+        except DAMAGE as error:
             reason = " ".join(str(error).split())[:120]
             raise UserError(f"{path} is damaged or no model ({reason}); take a copy of it that is whole") from error
 
