@@ -22,7 +22,7 @@ SHOTS = ROOT / "build" / "docs"
 SCREEN = {"width": 1360, "height": 900}
 ASKED_FIRST = {
     "index": "Teach an image classifier new classes",
-    "own-images": "A folder per class",
+    "own-images": "daydream learn",
     "results": "Does imagining help?",
     "reproducibility": "66.47",
     "add-a-method": "returns a list of stages",
