@@ -162,7 +162,7 @@ def test_unreadable_pictures_are_named_and_skipped(
     code, out, err = call(capsys, "predict", place / "model.daydream", good, torn)
     assert code == 0
     assert out.count("\n") == 1
-    assert f"skipped 1 of 2 that cannot be decoded: {torn}" in err
+    assert f"skipped 1 of 2 images that cannot be decoded: {torn}" in err
     assert "no image to judge" in refused(capsys, "predict", place / "model.daydream", torn)
     copied = tmp_path / "model.daydream"
     copied.write_bytes((place / "model.daydream").read_bytes())
@@ -301,8 +301,8 @@ def test_no_room_on_the_disk(
 HOLDING = """
 import sys
 from pathlib import Path
-from daydream.cli.models import lock
-with lock(Path(sys.argv[1])):
+from daydream.learner.locking import taught
+with taught(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -15,6 +15,7 @@ from daydream import Learner
 from daydream.data.images import Dataset, ImageSet
 from daydream.data.sources.shapes import shapes
 from daydream.learner.learner import Learner as LearnerClass
+from daydream.nets import efficientnet_lite, pretrained
 
 TINY_MODEL = {"backbone": "resnet10", "image_size": 16, "memory": 4, "generator_width": 8, "device": "cpu"}
 TINY_LESSON = {"epochs": 1, "batch_size": 8, "generator_epochs": 1, "updates": 4}
@@ -52,6 +53,20 @@ def write_pile(folder: Path, count: int = 60, size: int = 16) -> Path:
     settings = shapes.Settings(classes=10, image_size=size, pile_size=count)
     save(shapes.unlabeled(None, settings), range(count), folder)
     return folder
+
+
+def with_random_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let published weights seem to be installed; those of a fixed seed stand in for them."""
+
+    def loaded(made: Any, _: Any) -> None:
+        torch.manual_seed(0)
+        for module in (inner for part in (made.stem, *made.stages) for inner in part.modules()):
+            if isinstance(module, efficientnet_lite.SameConv):
+                torch.nn.init.kaiming_normal_(module.weight)
+
+    monkeypatch.setattr(pretrained, "installed", lambda name: True)
+    monkeypatch.setattr(efficientnet_lite, "published_weights", lambda name: {})
+    monkeypatch.setattr(efficientnet_lite, "load_published", loaded)
 
 
 def lock_out(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:

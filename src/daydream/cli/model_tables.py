@@ -11,8 +11,9 @@ from rich.text import Text
 from daydream.learner.settings import Choice
 
 if TYPE_CHECKING:
-    from daydream.learner.learner import Learner, TestReport
+    from daydream.learner.learner import Learner
     from daydream.learner.model import LessonRecord
+    from daydream.learner.reports import TestReport
 
 SHOWN = 3
 """Classes an image was wrongly taken for that are named."""

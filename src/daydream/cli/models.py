@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +17,7 @@ from daydream.cli import flags
 from daydream.cli.common import Device, Json, MaxPixels, Quiet, Trusted, console, stoppable
 from daydream.errors import UserError
 from daydream.escapes import cell, visible
+from daydream.learner.locking import taught
 from daydream.learner.settings import LessonSettings, ModelSettings
 from daydream.settings import flag
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("daydream")
 
 ModelPath = Annotated[Path, typer.Argument(help="a model file", show_default=False)]
-NAMED = 10
-"""Skipped files that are named one by one."""
 
 
 def register(app: typer.Typer, words: Sequence[str]) -> None:
@@ -72,10 +70,11 @@ def learn(
     assert values is not None
     record: LessonRecord
     allow_pixels(max_pixels)
-    with lock(model), stoppable(f"{model} is as it was before") as switch:
+    with taught(model), stoppable(f"{model} is as it was before") as switch:
         atomic.sweep(model)
         from daydream.cli.model_tables import choices_table, lesson_text
         from daydream.cli.progress import make_display
+        from daydream.learner import lesson_checkpoint
         from daydream.settings import from_dict
 
         learner, lesson = opened(model, values, device), from_dict(LessonSettings, values.pop("lesson"))
@@ -85,10 +84,11 @@ def learn(
             screen.print(choices_table(choices), highlight=False)
         display = make_display(switch, screen, quiet)
         try:
-            record = learner.take(ready, display)
+            record = learner.take(ready, display, beside=model)
         finally:
             display.close()
         learner.save(model)
+        lesson_checkpoint.drop(model)
     if as_json:
         sys.stdout.write(json.dumps(asdict(record)) + "\n")
     elif not quiet:
@@ -117,15 +117,6 @@ def allow_pixels(number: int | None) -> None:
     """Move the limit on a picture's pixels, for this process and those that decode for it."""
     if number is not None:
         os.environ["DAYDREAM_MAX_PIXELS"] = str(number)
-
-
-def lock(model: Path) -> AbstractContextManager[None]:
-    """Keep a second process from teaching the same model file; a folder that cannot hold it is said at once."""
-    if not model.parent.is_dir() or not os.access(model.parent, os.W_OK):
-        what = "cannot be written to" if model.parent.is_dir() else "is not a folder"
-        raise UserError(f"{model.parent} {what}: the model cannot be saved there")
-    complaint = f"{model} is being taught by another process; wait until it is done, or stop it"
-    return atomic.locked(model.parent / f".{model.name}.lock", complaint)
 
 
 def check_same(path: Path, given: Mapping[str, Any], stands: Mapping[str, Any]) -> None:
@@ -217,6 +208,7 @@ def judged(learner: "Learner", words: Sequence[str]) -> "tuple[list[str], Tensor
     """Return the images that can be read, and their probabilities; name the others."""
     import torch
 
+    from daydream.data.decode import skipped
     from daydream.data.decode_pool import decode_all
     from daydream.data.images import ImageSet, Resident
     from daydream.learner.intake import paths_of
@@ -229,11 +221,7 @@ def judged(learner: "Learner", words: Sequence[str]) -> "tuple[list[str], Tensor
         reason = f" ({paths[0]}: {decoding.failures[0]})" if paths else ""
         raise UserError(f"there is no image to judge in {' '.join(words[:3])}{reason}")
     if decoding.failures:
-        names = [paths[i] for i in sorted(decoding.failures)]
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        log.warning(
-            "skipped %d of %d that cannot be decoded: %s%s", len(names), len(paths), ", ".join(names[:NAMED]), more
-        )
+        log.warning("%s", skipped(paths, sorted(decoding.failures)))
     pixels = Resident(torch.from_numpy(decoding.pixels[kept]))
     images = ImageSet(pixels, torch.zeros(len(kept), dtype=torch.int64), learner.taught.names)
     return [paths[i] for i in kept], learner.judged(images)

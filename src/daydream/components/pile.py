@@ -35,6 +35,10 @@ class Teaching:
     soft: float = 0.0
     """Weight of the cross-entropy on what the old network says of them."""
     mining: Literal["entropy", "uniform"] = "entropy"
+    batch: int | None = None
+    """Unlabelled images in a step, where there are no counterparts; None is two for each exemplar."""
+    base: float = 0.0
+    """Weight of naming the turn of unlabelled images in the base task."""
 
     @property
     def anything(self) -> bool:

@@ -22,6 +22,16 @@ class TeachingSettings:
     pile_soft: float = setting(
         0.0, "weight of the pile's cross-entropy on the old network's answers in the mean over all samples", expert=True
     )
+    pile_batch: int | None = setting(
+        None,
+        "unlabelled images in a step, where there are no counterparts; by default two for each exemplar",
+        expert=True,
+    )
+    pile_base: float = setting(
+        0.0,
+        "weight of naming the quarter an unlabelled image is turned by, in the base task (ICLR 2018); 0 is without",
+        expert=True,
+    )
     mining: Literal["entropy", "uniform"] = setting(
         "entropy", "which unlabelled images: the most certain ones, or any", expert=True
     )
@@ -29,7 +39,9 @@ class TeachingSettings:
     def __post_init__(self) -> None:
         weight = self.pile_distill
         require(weight is None or weight >= 0, f"--pile-distill {weight} must not be negative")
-        for name in ("pile_labels", "pile_soft"):
+        size = self.pile_batch
+        require(size is None or size >= 1, f"--pile-batch {size} must be at least 1")
+        for name in ("pile_labels", "pile_soft", "pile_base"):
             require(getattr(self, name) >= 0, f"{flag(name)} {getattr(self, name)} must not be negative")
 
 

@@ -37,7 +37,8 @@ class PileTeaching(FromPile):
         def streams(state: State) -> Mapping[str, Batches]:
             given = stage.streams(state)
             old = given[name]
-            return {**given, "pile": Batches(images=self.mined(state), size=EACH * old.size, augment=old.augment)}
+            size = teaching.batch or EACH * old.size
+            return {**given, "pile": Batches(images=self.mined(state), size=size, augment=old.augment)}
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
             pile = batch["pile"]

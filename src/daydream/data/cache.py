@@ -40,6 +40,8 @@ LIMIT_GIB = 40.0
 HEADER = 2**26
 """Most bytes of a header: a line for each image that could not be decoded."""
 NAME = re.compile(r"(?P<label>[a-z0-9-]+)-[0-9a-f]{16}\.images")
+LESSONS = "learn"
+"""How labels of the sets of lessons begin: their classes, their tests, their piles."""
 PART = re.compile(rf"\.{NAME.pattern}\.[0-9a-z_]{{8}}\.part")
 
 
@@ -121,6 +123,11 @@ def slots() -> list[Slot]:
 def clear() -> int:
     """Delete the files of the cache; return how many bytes they held."""
     return sum(map(_delete, slots()))
+
+
+def drop() -> int:
+    """Delete the decoded pictures of lessons, as someone wants pictures forgotten; return how many bytes they held."""
+    return sum(_delete(slot) for slot in slots() if slot.label.startswith(LESSONS) or PART.fullmatch(slot.path.name))
 
 
 def _delete(slot: Slot) -> int:

@@ -26,6 +26,8 @@ MAX_PIXELS = 2**26
 DRAFTED = 4
 """How many times as large a picture may be that is not decoded whole."""
 ROWS = 64
+NAMED = 10
+"""Skipped files that are named one by one."""
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 """What Pillow may take a file for, whatever its name says; a GIF called .jpg is common."""
@@ -63,6 +65,13 @@ def images_in(folder: Path) -> list[str]:
 def folders_in(folder: Path) -> list[str]:
     """Return the sorted names of a folder's visible sub-folders."""
     return _visible(folder, lambda entry: entry.is_dir())
+
+
+def skipped(paths: Sequence[str], failed: Sequence[int]) -> str:
+    """Say which pictures cannot be decoded, by their places; the first of them by name."""
+    named = ", ".join(paths[i] for i in failed[:NAMED])
+    more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+    return f"skipped {len(failed)} of {len(paths)} images that cannot be decoded: {named}{more}"
 
 
 def unreadable(folder: Path, error: OSError) -> UserError:

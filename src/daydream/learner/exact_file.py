@@ -1,16 +1,126 @@
-"""An exact model as JSON and named tensors, for a model file, and back; a reader trusts nothing."""
+"""An exact learner as one file: safetensors of the network and of what is known, JSON in its metadata.
 
+Nothing in it can run code, and its reader trusts nothing: each part must fit the others.
+"""
+
+import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
+from daydream import __version__, atomic
+from daydream.data.augment import Prepare
+from daydream.errors import UserError
 from daydream.learner.exact import KEPT_STATES, ExactModel, Judged, Known
+from daydream.learner.history import History, read, written
+from daydream.nets.network import Network, architecture
 from daydream.nets.ridge import WIDEST, Projection, Ridge, Sums
 from daydream.settings import require
 
+FORMAT = 1
+KIND = "daydream exact"
+SIDES = (8, 1024)
 SUMS = ("second", "sums", "counts")
+DAMAGE = (SafetensorError, UserError, LookupError, ValueError, TypeError, AssertionError, RuntimeError, AttributeError)
+"""What reading a damaged file may raise."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that a file holds."""
+
+    net: Network
+    prepare: Prepare
+    model: ExactModel
+    history: History
+    earlier: tuple[History, ...]
+    """What had happened before each of the model's earlier states was left."""
+
+
+class _Newer(Exception):
+    """The file's format is one of a later version."""
+
+
+def save(path: Path, content: Content) -> None:
+    """Write a file, whole or not at all; a new one is its owner's alone."""
+    words, tensors = packed(content.model)
+    net = content.net
+    tensors |= {f"net/{k}": v for k, v in net.state_dict().items() if not k.startswith("head.")}
+    about = {
+        "format": FORMAT,
+        "daydream": __version__,
+        "model": words,
+        "backbone": architecture(net.kinds[0]),
+        "prepare": asdict(content.prepare),
+        "history": [written(history) for history in (content.history, *content.earlier)],
+    }
+    metadata = {"kind": KIND, "about": json.dumps(about)}
+    try:
+        with atomic.replacing(path, atomic.rights_of(path)) as part:
+            rights = part.stat().st_mode
+            save_file({name: value.contiguous().cpu() for name, value in tensors.items()}, part, metadata)
+            part.chmod(rights)
+    except (OSError, SafetensorError) as error:
+        before = "; the model that was there is untouched" if path.exists() else ""
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be written: {reason}{before}") from error
+
+
+def load(path: Path, device: torch.device) -> Content:
+    """Read a file back; one that is damaged or none of ours is said in one line."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            require(metadata.get("kind") == KIND, "it is no model of the exact learner")
+            about = json.loads(metadata["about"])
+            _check_format(about)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return _content(about, tensors, device)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
+    except _Newer as error:
+        raise UserError(f"{path} {error}") from None
+    except DAMAGE as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path} is damaged or no model ({reason}); take a copy of it that is whole") from error
+
+
+def _check_format(about: Mapping[str, Any]) -> None:
+    found = about["format"]
+    require(isinstance(found, int) and found >= 1, "it has no format")
+    if found > FORMAT:
+        raise _Newer(
+            f"was written by daydream {about.get('daydream')} in format {found}; this is daydream {__version__}, which "
+            f"reads up to format {FORMAT}: upgrade it"
+        )
+
+
+def _content(about: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device) -> Content:
+    """Build a file's content, once each part is known to fit the others."""
+    backbone = about["backbone"]
+    require(architecture(backbone) == backbone, "it asks for weights from elsewhere")
+    net = Network(backbone, "linear").requires_grad_(False)
+    weights = {name.removeprefix("net/"): value for name, value in tensors.items() if name.startswith("net/")}
+    net.load_state_dict(weights)
+    model = unpacked(about["model"], tensors)
+    history, *earlier = map(read, about["history"])
+    require(len(earlier) == len(model.earlier), "its history does not fit its states")
+    return Content(net.to(device), _prepare(about["prepare"]), model, history, tuple(earlier))
+
+
+def _prepare(look: Mapping[str, Any]) -> Prepare:
+    mean, std, size = (look[name] for name in ("mean", "std", "size"))
+    require(isinstance(size, int) and SIDES[0] <= size <= SIDES[1], "its pictures have no size")
+    numbers = [float(value) for value in (*mean, *std)]
+    require(len(mean) == len(std) == 3 and all(0 <= value <= 1 for value in numbers), "its colours have no scale")
+    require(min(numbers[3:]) > 0, "its colours have no scale")
+    return Prepare((numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5]), size)
 
 
 def packed(model: ExactModel) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -6,9 +6,11 @@ exemplars and new images. A lesson without a new class trains the whole network 
 each class, at a tenth of the learning rate. A method that keeps no exemplars trains on given images alone.
 """
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,12 +18,12 @@ from torch import Tensor
 from daydream.components.carried import Carried, kinds_of
 from daydream.components.generator_stage import UNLABELLED, dealer
 from daydream.components.imagination import Imagination
-from daydream.components.mixup import PixelMixup
 from daydream.components.pile import FromPile
 from daydream.data.images import ImageSet
 from daydream.engine import Display, Engine, EpochReport, Hardware, Partial, Place
 from daydream.errors import UserError
 from daydream.learner.intake import Intake, digests, distinct
+from daydream.learner.lesson_checkpoint import Keeper, Standing
 from daydream.learner.making import Sections, carried_settings, make_method
 from daydream.learner.model import Model, Preprocessing
 from daydream.learner.settings import LessonSettings, ModelSettings
@@ -35,12 +37,26 @@ GENTLY = 0.1
 """Share of the learning rate when no class is new."""
 
 
-@dataclass(frozen=True)
-class Watched:
-    """What the engine asks of its watcher: a lesson is not checkpointed, as it writes nothing before its end."""
+@dataclass
+class Course:
+    """A lesson under way, and the watcher that the engine asks for: shown, and kept where there is a place for it."""
 
-    stage: Stage
+    stages: list[Stage]
+    standing: Standing
     display: Display
+    keeper: Keeper | None
+
+    def left(self) -> Iterator[Stage]:
+        """Yield each stage that is left, to be run before the next is asked for."""
+        for number in range(self.standing.stage, len(self.stages)):
+            self.stage, partial = self.stages[number], self.standing.partial
+            self.display.stage_begins(Place(), self.stage, partial.epoch if partial else 0)
+            yield self.stage
+            if self.stage.report is not None:
+                self.standing.measured = {**self.standing.measured, **self.stage.report(self.standing.state)}
+            self.standing.stage, self.standing.partial = number + 1, None
+            if self.wants_checkpoint(0):
+                self.checkpoint(None)
 
     def epoch(self, report: EpochReport) -> None:
         self.display.epoch_ends(Place(), self.stage, report)
@@ -49,9 +65,11 @@ class Watched:
         return self.display.stop_asked()
 
     def wants_checkpoint(self, epoch: int) -> bool:
-        return False
+        return self.keeper is not None and self.keeper.due
 
-    def checkpoint(self, partial: Partial) -> None: ...
+    def checkpoint(self, partial: Partial | None) -> None:
+        if self.keeper is not None:
+            self.keeper.keep(self.standing, self.stage, partial)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +170,7 @@ class Lesson:
         """Return the stage that gives old classes without a generator one, from their exemplars; or else only mines."""
         assert self.before is not None
         lacking = self.num_old - self.before.num_generators
-        if lacking and isinstance(component, Imagination) and not isinstance(component, PixelMixup):
+        if lacking and isinstance(component, Imagination) and component.generates:
             exemplars = self.before.state.memory.as_set(self.names)
             theirs = exemplars.of_classes(torch.arange(self.num_old - lacking, self.num_old))
             stage = component.generators(self._task(self.num_old - lacking, lacking, theirs))
@@ -196,23 +214,31 @@ class Lesson:
 
         return Stage(name="choose again", begin=begin)
 
-    def train(self, display: Display) -> tuple[State, Mapping[str, float], float]:
-        """Run the stages on a copy of what was known; return the state, what stages measured, and the seconds."""
-        began = time.monotonic()
+    def train(self, display: Display, model: Path | None = None) -> tuple[State, Mapping[str, float], float]:
+        """Run the stages on a copy of what was known; return the state, what stages measured, and the seconds.
+
+        Beside the file of a `model` it is kept how far the lesson has come, and taken up where something is kept.
+        """
+        began, hardware = time.monotonic(), self.given.hardware
+        hardware.set_up()
+        engine = Engine(hardware, self.method.setup.seed)
+        keeper = None if model is None else Keeper(self, model)
+        with contextlib.nullcontext() if keeper is None else keeper.telling():
+            found = None if keeper is None else keeper.found()
+            standing = found or Standing(self._begun())
+            ahead = [(Place(), stage) for stage in self.stages]
+            display.begins("going on with the lesson where it was stopped" if found else "", ahead)
+            course = Course(self.stages, standing, display, keeper)
+            for stage in course.left():
+                engine.run(stage, standing.state, (self.index, standing.stage), course, standing.partial)
+        return standing.state, standing.measured, standing.seconds + time.monotonic() - began
+
+    def _begun(self) -> State:
+        """Return a copy of what was known, with the images of known classes that a method may replay."""
         state = self._state()
         if len(self.again) and self.method.keeps_exemplars and self.task.num_new:
             state.memory = state.memory.joined(self.unheld)
-        hardware = self.given.hardware
-        hardware.set_up()
-        engine = Engine(hardware, self.method.setup.seed)
-        measured: Mapping[str, float] = {}
-        display.begins("", [(Place(), stage) for stage in self.stages])
-        for number, stage in enumerate(self.stages):
-            display.stage_begins(Place(), stage, 0)
-            engine.run(stage, state, (self.index, number), Watched(stage, display))
-            if stage.report is not None:
-                measured = {**measured, **stage.report(state)}
-        return state, measured, time.monotonic() - began
+        return state
 
     def _state(self) -> State:
         device = self.given.hardware.device

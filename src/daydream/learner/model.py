@@ -82,6 +82,11 @@ class LessonRecord:
     counterparts_spread: float | None = None
     """How widely they spread, with that of real images as 1."""
 
+    @property
+    def what(self) -> Literal["lesson"]:
+        """Return what happened, as in the records of an exact model."""
+        return "lesson"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
