@@ -52,7 +52,7 @@ def attempt(words: list[str]) -> tuple[int, str]:
         return call([*words, "--device", "cpu"] if small else [*words, "--dry-run"]), ""
     path = next((Path(word) for word in words[1:] if not word.startswith("-")), None)
     there = path is None or path.exists()
-    return call(words if there and words[0] != "demo" else [*words, "--help"]), ""
+    return call(words if there and words[0] != "demo" else [words[0], "--help", *words[1:]]), ""
 
 
 @pytest.mark.parametrize("page", PAGES)
