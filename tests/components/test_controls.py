@@ -9,6 +9,7 @@ from stages_driven import after_task, batch_of, begun, stirred
 from tiny_runs import Watch, tiny_experiment
 
 from daydream.components.carried import COUNTERPARTS
+from daydream.components.hard import REACH, HardCounterparts
 from daydream.engine.feed import Feed
 from daydream.errors import UserError
 from daydream.experiment.experiment import Experiment
@@ -21,7 +22,7 @@ from daydream.report.gather import read_runs
 from daydream.stages.stage import Stage, State
 
 COUNT = 3
-CONTROLS = ("exemplars", "real", "nothing")
+CONTROLS = ("hard", "exemplars", "real", "nothing")
 Begun = tuple[State, Stage, Stage]
 
 
@@ -127,5 +128,32 @@ def test_where_a_control_has_no_place_it_is_refused() -> None:
     with pytest.raises(UserError, match="--counterparts-from real does not fit method 'mixup', which mixes pixels"):
         tiny_experiment("mixup", imagination={"counterparts_from": "real"})
     given = {"imagination": {"counterparts_from": "real"}}
-    with pytest.raises(UserError, match="counterparts_from is a control for experiments"):
+    with pytest.raises(UserError, match="counterparts_from is for experiments"):
         carried_settings(ModelSettings(), given, LessonSettings(), has_pile=True)
+
+
+def test_hard_counterparts_are_moved_up_the_loss_of_the_network_as_it_is(base: State) -> None:
+    experiment = control("hard")
+    state, _, carried = increment(experiment, base)
+    component, net = experiment.carried.imagination, network(state).eval()
+    assert isinstance(component, HardCounterparts)
+    batch = batch_of(carried, state, 1)
+    old, pile = batch["old"], batch["pile"]
+    company = component.company(state, net, old, pile)
+    assert company.maps is not None
+    found = company.maps()[0].unflatten(0, (len(old.labels), COUNT))
+    for image, label, moved, reach in zip(
+        old.images, old.labels, found, pile.fields["reach"].view(-1, COUNT), strict=True
+    ):
+        with torch.no_grad():
+            h = net.lower(image[None])
+        at = h.clone().requires_grad_()
+        loss = F.cross_entropy(net.head(net.upper(at)), label[None])
+        [slope], before = torch.autograd.grad(loss, at), float(loss.detach())
+        for one, share in zip(moved, reach, strict=True):
+            expected = h + REACH * share * h.norm() * slope / slope.norm()
+            torch.testing.assert_close(one[None], expected, rtol=1e-3, atol=1e-4)
+        with torch.no_grad():
+            after = F.cross_entropy(net.head(net.upper(moved)), label.expand(COUNT), reduction="none")
+        assert float(after.max()) > before
+    assert all(parameter.grad is None for parameter in net.parameters())

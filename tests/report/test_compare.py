@@ -10,6 +10,11 @@ from written_runs import write_run
 
 from daydream.errors import UserError
 from daydream.report.compare import compare, read_side, replicates
+from daydream.report.formats import as_text
+from daydream.report.gather import read_runs, sections
+from daydream.report.page import about
+from daydream.report.paired import verdicts
+from daydream.report.summary import lines_of
 
 
 def written(folder: Path, last: float = 50.0, fingerprint: str = "one", **run: Any) -> Path:
@@ -96,3 +101,25 @@ def test_a_damaged_file_that_was_named_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(UserError, match=r"x\.json"):
         read_side([tmp_path / "x.json"], "A")
+
+
+def test_a_report_compares_the_lines_of_one_protocol_with_the_first(sides: tuple[Path, Path], tmp_path: Path) -> None:
+    paths = sorted(path for side in sides for path in side.glob("*"))
+    written(tmp_path / "c" / "other", order="seed:0", memory=77)
+    runs = read_runs([*paths, tmp_path / "c" / "other"])
+    said = verdicts(lines_of(runs))
+    assert said == [
+        "ucir against replay: ucir is better by 1.10 ± 0.06 NME over 3 pairs",
+        "ucir against replay: ucir is better by 1.10 ± 0.06 CNN over 3 pairs",
+    ]
+    assert all(f"- {line}" in as_text(runs, "md") for line in said)
+    page = about(sections(runs)[0])
+    assert page["verdicts"] == said
+
+
+def test_a_report_of_runs_that_are_there_twice_or_alone_gives_no_verdict(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        written(tmp_path / name, order="seed:0")
+        written(tmp_path / f"{name}-ucir", order="seed:0", method="ucir")
+    assert verdicts(lines_of(read_runs([tmp_path / "x", tmp_path / "x-ucir"]))) == []
+    assert verdicts(lines_of(read_runs(sorted(tmp_path.iterdir())))) == []

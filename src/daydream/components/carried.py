@@ -6,6 +6,7 @@ from typing import Any
 
 from daydream.components.component import Component
 from daydream.components.controls import EqualWeights, ExemplarCopies, RealMaps
+from daydream.components.hard import HardCounterparts
 from daydream.components.imagination import Imagination
 from daydream.components.mixup import PixelMixup
 from daydream.components.parts import Parts
@@ -22,6 +23,7 @@ COMPONENTS: tuple[type[Component], ...] = (Parts, PileInBase, PileTeaching, Imag
 """All that can be carried, the innermost around a method's stages first."""
 COUNTERPARTS: Mapping[str, type[Imagination]] = {
     "generators": Imagination,
+    "hard": HardCounterparts,
     "pixels": PixelMixup,
     "exemplars": ExemplarCopies,
     "real": RealMaps,
@@ -57,6 +59,7 @@ class Carried:
             soft=given.pile_soft,
             mining=given.mining,
             batch=given.pile_batch,
+            suited=given.pile_teach,
             base=given.pile_base,
         )
         if settings.turns_pile:

@@ -62,7 +62,7 @@ class Imagination(FromPile):
         """Return a stage that classifies, beside all it did, counterparts of its exemplars."""
         settings, count, name = self.settings, self.settings.counterparts, stage.exemplars
         assert name is not None
-        teaching, strength = self.teaching, self.teaching.strength(task)
+        teaching, strength, suits = self.teaching, self.teaching.strength(task), self.suits(task)
 
         def streams(state: State) -> Mapping[str, Batches]:
             given = stage.streams(state)
@@ -90,9 +90,9 @@ class Imagination(FromPile):
             if taught_on:
                 terms |= teaching.terms(self.method, state, z_pile, pile, strength, old_features)
             # Cross-entropies are one mean over all samples, turned ones included.
-            weights = {"imagined": settings.imagined_weight, **teaching.weights}
-            unlabelled = {key: weight * len(pile.labels) for key, weight in weights.items()}
-            return in_one_mean(terms, {"ce": company.hosts, **unlabelled})
+            counterparts = {"imagined": settings.imagined_weight * len(pile.labels)}
+            unlabelled = teaching.samples(len(pile.labels), company.hosts, suits)
+            return in_one_mean(terms, {"ce": company.hosts, **counterparts, **unlabelled})
 
         return replace(stage, streams=streams, losses=losses)
 

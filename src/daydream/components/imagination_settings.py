@@ -32,10 +32,10 @@ class ImaginationSettings:
 
     imagine: bool = setting(False, "carry generators and replay what they imagine (always on for --method imagine)")
     counterparts: int = setting(2, "imagined counterparts per exemplar in a batch, n; 0 is the method without (paper)")
-    counterparts_from: Literal["generators", "exemplars", "real", "nothing"] = setting(
+    counterparts_from: Literal["generators", "hard", "exemplars", "real", "nothing"] = setting(
         "generators",
-        "what stands in the counterparts' place; the others are controls: the exemplar's own map, real maps of its "
-        "class (an oracle: no learner has them), or nothing, the other weights as beside counterparts",
+        "what makes counterparts: generators, or the exemplar's map moved up the network's loss (hard); or, as a "
+        "control, the exemplar's own map, real maps of its class (an oracle: no learner has them), nothing",
         expert=True,
     )
     imagined_weight: float = setting(

@@ -90,13 +90,15 @@ class CarriedSettings:
             return 0.0
         if self.pile.pile_distill is not None:
             return float(self.pile.pile_distill)
-        return BESIDE_GENERATORS if self.imagines not in ("", "pixels") else 0.0
+        return BESIDE_GENERATORS if self.imagines not in ("", "pixels") or self.pile.pile_teach else 0.0
 
     @property
     def teaches_on_pile(self) -> bool:
         """Say whether losses on unlabelled images are among a stage's."""
         replays = self.pile is not None and self.kind.replays
-        return replays and bool(self.pile_distill or self.pile.pile_labels or self.pile.pile_soft)
+        return replays and bool(
+            self.pile_distill or self.pile.pile_labels or self.pile.pile_soft or self.pile.pile_teach
+        )
 
     @property
     def turns_pile(self) -> bool:
@@ -128,7 +130,7 @@ class CarriedSettings:
         # What turns a component on or off is never idle, even where it is off.
         used: dict[str, set[str]] = {
             "imagination": {"imagine", "counterparts"},
-            "pile": {"pile_distill"},
+            "pile": {"pile_distill", "pile_teach"},
             "parts": set(),
         }
         if self.parts:

@@ -66,8 +66,8 @@ def carried_settings(
         return CarriedSettings.of(name, kind, {"parts": given.get("parts", {})})
     if given.get("imagination", {}).get("counterparts_from", "generators") != "generators":
         raise UserError(
-            "counterparts_from is a control for experiments, and an oracle needs images that a lesson has lost: "
-            "use it in a run"
+            "counterparts_from is for experiments, its controls compare and its oracle needs images that a lesson has "
+            "lost: use it in a run"
         )
     if "imagination" in given:
         own = {"generator_epochs": lesson.generator_epochs, "generator_width": settings.generator_width}

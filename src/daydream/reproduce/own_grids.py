@@ -6,8 +6,8 @@ from daydream.reproduce.protocols import MEMORY, Cell, Choices, Values, values
 
 TAUGHT: dict[str, Values] = {"pile": {"pile_distill": BESIDE_GENERATORS}}
 """What brings a method what the pile gives without generators, as strong as imagination has it."""
-SOFT = 1.0
-"""The weight of soft labels where a grid has rows with them."""
+SOFT: Values = {"pile_teach": True}
+"""What brings a row soft labels, at the weight that suits."""
 FEW = 5
 """Exemplars per class at which imagination and its controls are compared."""
 MEMORIES = (1, 2, 5, 10, 20, 40)
@@ -118,6 +118,7 @@ def controls(choices: Choices, tasks: int | None) -> list[Cell]:
         **{
             name: ("imagine", row, {"imagination": {"counterparts_from": source}})
             for name, row, source in (
+                ("hard", "hard counterparts, no generators", "hard"),
                 ("equal-weights", "equal weights, no generators", "nothing"),
                 ("exemplar-copies", "copies of the exemplar", "exemplars"),
                 ("real-maps", "real maps (oracle)", "real"),
@@ -127,7 +128,7 @@ def controls(choices: Choices, tasks: int | None) -> list[Cell]:
     found = []
     for name, (method, row, sections) in rows.items():
         for soft in (False, True) if name != "no-pile" else (False,):
-            pile = {**sections.get("pile", {}), **({"pile_soft": SOFT} if soft else {})}
+            pile = {**sections.get("pile", {}), **(SOFT if soft else {})}
             given = {**sections, "run": per_class(FEW), **({"pile": pile} if pile else {})}
             found.append(
                 Cell(
@@ -147,6 +148,8 @@ CONTRASTS = {
         ("taught+soft", "taught"),
         ("generators", "equal-weights"),
         ("generators+soft", "equal-weights+soft"),
+        ("hard", "equal-weights"),
+        ("hard+soft", "equal-weights+soft"),
         ("real-maps", "equal-weights"),
     ),
 }
@@ -170,7 +173,7 @@ def memory(choices: Choices, tasks: int | None) -> list[Cell]:
     """Accuracy against exemplars per class: how many pictures must be kept?"""
     rows: tuple[tuple[str, str, str, dict[str, Values]], ...] = (
         ("replay", "replay", "replay", {}),
-        ("taught", "replay", "replay, pile taught", {"pile": {**TAUGHT["pile"], "pile_soft": SOFT}}),
+        ("taught", "replay", "replay, pile taught", {"pile": SOFT}),
         ("imagine", "imagine", "imagine", {}),
         ("dream", "dream", "dream", {"method": {"epochs": short_epochs(choices)}}),
         ("ucir", "ucir", "ucir", {}),

@@ -219,7 +219,7 @@ def values(
     whole["parts"] = sections.get("parts", {})
     if kind.replays:
         taught = sections.get("pile", {})
-        needs_pile = bool(kind.imagines or taught.get("pile_distill") or taught.get("pile_soft"))
+        needs_pile = bool(kind.imagines or taught.get("pile_distill") or taught.get("pile_teach"))
         whole["imagination"] = {**scale.imagination, **sections.get("imagination", {})} if needs_pile else {}
         whole["pile"] = {"unlabeled": choices.unlabeled, **sections.get("pile", {})} if needs_pile else {}
     elif kind.needs_pile:
