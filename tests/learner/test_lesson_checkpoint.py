@@ -7,23 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from command_line import call
-from hostile import members, tree
-from own_images import TINY_LESSON, tiny_learner, write_classes, write_pile
+from hostile import tree
+from own_images import TINY_LESSON, taken, tiny_learner, without_clock, write_classes, write_pile
 from tiny_runs import Watch
 
 from daydream import Learner
 from daydream.engine import Interrupted
 from daydream.learner import lesson_checkpoint
-from daydream.learner.learner import Learner as LearnerClass
-from daydream.learner.settings import LessonSettings
-from daydream.settings import from_dict
 
 pytestmark = pytest.mark.slow
 
@@ -47,15 +42,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_classes(folder / "again", range(2), 5, first=20)
     write_pile(folder / "pile", 20)
     return folder
-
-
-def without_clock(model: Path) -> tuple[dict[str, Any], bytes, bytes]:
-    """Return what a model file holds, but for the seconds its lessons took and the day they were taken on."""
-    content = members(model)
-    about = json.loads(content["model.json"])
-    for lesson in about["lessons"]:
-        lesson |= {"seconds": 0, "date": ""}
-    return about, content["tensors.safetensors"], content["images.safetensors"]
 
 
 def begun(words: list[str], kept: Path, until: int) -> None:
@@ -92,11 +78,6 @@ def test_a_killed_lesson_goes_on_by_its_command(
     assert without_clock(tmp_path / "m.daydream") == without_clock(tmp_path / "straight.daydream")
     assert before["stage"] >= 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.daydream", "straight.daydream"]
-
-
-def taken(learner: LearnerClass, folder: Path, beside: Path | None, watch: Watch, settings: Mapping[str, Any]) -> None:
-    lesson, _ = learner.prepare(folder, None, None, from_dict(LessonSettings, dict(settings)))
-    learner.take(lesson, watch, beside)
 
 
 @pytest.mark.parametrize(("method", "folder"), [("imagine", "b"), ("bic", "b"), ("podnet", "again")])

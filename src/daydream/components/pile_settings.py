@@ -19,6 +19,7 @@ class TeachingSettings:
         None,
         "weight of feature distillation on unlabelled images, times sqrt(seen / new); by default 0.5 beside "
         "generators and with --pile-teach, else 0",
+        expert=True,
     )
     pile_labels: float = setting(
         0.0, "weight of the pile's cross-entropy on predicted classes in the mean over all samples", expert=True

@@ -1,4 +1,4 @@
-"""One lesson: a task made of a folder, run by the engine as the method's stages, from one model to the next.
+"""One lesson: a task made of a folder, as the method's stages, which lead from one model to the next.
 
 The new classes are a task as any other. Images of known classes join the memory while the lesson lasts, save those it
 holds already, so the method replays them as exemplars, and those classes' exemplars are then chosen again from old
@@ -6,11 +6,7 @@ exemplars and new images. A lesson without a new class trains the whole network 
 each class, at a tenth of the learning rate. A method that keeps no exemplars trains on given images alone.
 """
 
-import contextlib
-import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -20,11 +16,10 @@ from daydream.components.generator_stage import UNLABELLED, dealer
 from daydream.components.imagination import Imagination
 from daydream.components.pile import FromPile
 from daydream.data.images import ImageSet
-from daydream.engine import Display, Engine, EpochReport, Hardware, Partial, Place
+from daydream.engine import Hardware
 from daydream.errors import UserError
 from daydream.learner.intake import Intake, digests, distinct
-from daydream.learner.lesson_checkpoint import Keeper, Standing
-from daydream.learner.making import Sections, carried_settings, make_method
+from daydream.learner.making import Sections, carried_settings, make_method, without_pile
 from daydream.learner.model import Model, Preprocessing
 from daydream.learner.settings import LessonSettings, ModelSettings
 from daydream.nets.network import check_image_size
@@ -35,41 +30,6 @@ from daydream.storage.state import pack, unpack
 
 GENTLY = 0.1
 """Share of the learning rate when no class is new."""
-
-
-@dataclass
-class Course:
-    """A lesson under way, and the watcher that the engine asks for: shown, and kept where there is a place for it."""
-
-    stages: list[Stage]
-    standing: Standing
-    display: Display
-    keeper: Keeper | None
-
-    def left(self) -> Iterator[Stage]:
-        """Yield each stage that is left, to be run before the next is asked for."""
-        for number in range(self.standing.stage, len(self.stages)):
-            self.stage, partial = self.stages[number], self.standing.partial
-            self.display.stage_begins(Place(), self.stage, partial.epoch if partial else 0)
-            yield self.stage
-            if self.stage.report is not None:
-                self.standing.measured = {**self.standing.measured, **self.stage.report(self.standing.state)}
-            self.standing.stage, self.standing.partial = number + 1, None
-            if self.wants_checkpoint(0):
-                self.checkpoint(None)
-
-    def epoch(self, report: EpochReport) -> None:
-        self.display.epoch_ends(Place(), self.stage, report)
-
-    def stop_asked(self) -> bool:
-        return self.display.stop_asked()
-
-    def wants_checkpoint(self, epoch: int) -> bool:
-        return self.keeper is not None and self.keeper.due
-
-    def checkpoint(self, partial: Partial | None) -> None:
-        if self.keeper is not None:
-            self.keeper.keep(self.standing, self.stage, partial)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,14 +109,19 @@ class Lesson:
             return name
         return "imagine" if name == "replay" else f"{name}, imagining"
 
+    @property
+    def from_pile(self) -> FromPile | None:
+        """Return what replays unlabelled images; a first lesson replays none."""
+        return self.carried.from_pile if self.num_old else None
+
     def _task(self, num_old: int, num_new: int, train: ImageSet) -> Task:
         # One more task is always to come: generators are trained for it.
         return Task(self.index, self.index + 2, num_old, num_new, train, train)
 
     def _stages(self) -> list[Stage]:
         stages: list[Stage] = []
-        if self.carried.from_pile is not None and self.num_old:
-            stages.append(self._remember(self.carried.from_pile))
+        if self.from_pile is not None:
+            stages.append(self._remember(self.from_pile))
         if self.method.frozen and not self.task.num_new:
             raise UserError(
                 f"--method {self.settings.method} learns nothing from classes it knows: give a new one beside them"
@@ -214,26 +179,12 @@ class Lesson:
 
         return Stage(name="choose again", begin=begin)
 
-    def train(self, display: Display, model: Path | None = None) -> tuple[State, Mapping[str, float], float]:
-        """Run the stages on a copy of what was known; return the state, what stages measured, and the seconds.
+    def leave_pile_out(self) -> None:
+        """Let the lesson's stages be those without unlabelled images."""
+        self.carried = Carried(self.method, without_pile(self.settings, self.given.carried), None)
+        self.stages = self._stages()
 
-        Beside the file of a `model` it is kept how far the lesson has come, and taken up where something is kept.
-        """
-        began, hardware = time.monotonic(), self.given.hardware
-        hardware.set_up()
-        engine = Engine(hardware, self.method.setup.seed)
-        keeper = None if model is None else Keeper(self, model)
-        with contextlib.nullcontext() if keeper is None else keeper.telling():
-            found = None if keeper is None else keeper.found()
-            standing = found or Standing(self._begun())
-            ahead = [(Place(), stage) for stage in self.stages]
-            display.begins("going on with the lesson where it was stopped" if found else "", ahead)
-            course = Course(self.stages, standing, display, keeper)
-            for stage in course.left():
-                engine.run(stage, standing.state, (self.index, standing.stage), course, standing.partial)
-        return standing.state, standing.measured, standing.seconds + time.monotonic() - began
-
-    def _begun(self) -> State:
+    def begun(self) -> State:
         """Return a copy of what was known, with the images of known classes that a method may replay."""
         state = self._state()
         if len(self.again) and self.method.keeps_exemplars and self.task.num_new:

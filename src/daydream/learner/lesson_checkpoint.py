@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -20,15 +20,13 @@ from daydream.data.images import fingerprint
 from daydream.engine import Interrupted, Partial
 from daydream.errors import UserError
 from daydream.learner.intake import digests
+from daydream.learner.lesson import Lesson
 from daydream.settings import changed, flag, plain_json, require
 from daydream.stages.stage import Stage, State
 from daydream.storage.checkpoint_files import CheckpointWriter, drop_checkpoint, load_checkpoint, naming_damage
 from daydream.storage.records import Files, StoredPartial, StoredState
 from daydream.storage.run_folder import read_json, refuse_link
 from daydream.storage.state import Ledger, pack, unpack
-
-if TYPE_CHECKING:
-    from daydream.learner.lesson import Lesson
 
 SECONDS = 60.0
 """Between two checkpoints: a shorter lesson writes none, unless it is stopped."""
@@ -55,6 +53,8 @@ class StoredLesson(Numbered):
     state: StoredState
     stage: int
     partial: StoredPartial | None
+    gently: bool
+    without_pile: bool
     measured: dict[str, float]
     seconds: float
 
@@ -66,6 +66,10 @@ class Standing:
     state: State
     stage: int = 0
     partial: Partial | None = None
+    gently: bool = False
+    """Whether the stage diverged, and its second try is under way."""
+    without_pile: bool = False
+    """Whether stages diverged with the pile, and the lesson is taken again without it."""
     measured: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     """Spent in earlier processes."""
@@ -81,7 +85,7 @@ def drop(model: Path) -> None:
     drop_checkpoint(folder_of(model))
 
 
-def identity(lesson: "Lesson") -> dict[str, Any]:
+def identity(lesson: Lesson) -> dict[str, Any]:
     """Return what a lesson must still agree on to go on: what was known, its settings, its pictures."""
     given = lesson.given
     pictures = {"given": {"trained on": lesson.digests, "held out": digests(given.intake.held_out)}}
@@ -110,7 +114,7 @@ def _digest(components: Mapping[str, Mapping[str, Tensor]]) -> str:
 class Keeper:
     """Keeps where a lesson stands, every `SECONDS` and when it is stopped."""
 
-    def __init__(self, lesson: "Lesson", model: Path) -> None:
+    def __init__(self, lesson: Lesson, model: Path) -> None:
         self.lesson, self.model, self.folder = lesson, model, folder_of(model)
         self.identity = identity(lesson)
         self.ledger, self.writer = Ledger(), CheckpointWriter(self.folder, "give the command again")
@@ -158,6 +162,8 @@ class Keeper:
             raise UserError(f"{self.model} has a lesson under way, and {told}: give the command as it was")
 
     def _standing(self, info: Mapping[str, Any], components: Mapping[str, Mapping[str, Tensor]]) -> Standing:
+        if info["without_pile"]:
+            self.lesson.leave_pile_out()
         stages, number, partial = self.lesson.stages, info["stage"], info["partial"]
         require(0 <= number < len(stages) + (partial is None), "it stands in no stage")
         if partial is not None:
@@ -165,9 +171,9 @@ class Keeper:
             require(0 <= partial["epoch"] < epochs and 0 <= partial["step"] < steps, "it stands in no epoch")
             partial = Partial(**partial, optimizer=components["optimizer"])
         kinds, device = kinds_of(type(self.lesson.method)), self.lesson.given.hardware.device
-        return Standing(
-            unpack(info["state"], components, kinds, device), number, partial, info["measured"], info["seconds"]
-        )
+        state = unpack(info["state"], components, kinds, device)
+        kept = {name: info[name] for name in ("stage", "gently", "without_pile", "measured", "seconds")}
+        return Standing(state, partial=partial, **kept)
 
     @property
     def due(self) -> bool:
@@ -190,6 +196,8 @@ class Keeper:
             "state": info,
             "stage": standing.stage,
             "partial": partial and {"epoch": partial.epoch, "step": partial.step, "sums": partial.sums},
+            "gently": standing.gently,
+            "without_pile": standing.without_pile,
             "measured": standing.measured,
             "seconds": standing.seconds + time.monotonic() - self.began,
         }

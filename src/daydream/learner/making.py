@@ -24,8 +24,12 @@ OWN = frozenset(
     }
 )
 """Settings of components that a lesson decides itself or has under its own names, and controls for experiments."""
-GENTLE = {"generator_start": "exemplar"}
-"""Defaults of a lesson: it may be short, and a generator that has learnt little must do no harm."""
+GENTLE = {"generator_start": "exemplar", "generator_form": "relative"}
+"""Defaults of a lesson: it may be short, and a generator that has learnt little must do no harm.
+
+Losses as printed grow with the square of a network's maps: those of a short lesson on grey pictures were so large that
+generators diverged, or at a hundredth of the learning rate gave counterparts of other classes.
+"""
 
 
 def method_class(name: str | None) -> type[Method[Any]]:
@@ -73,6 +77,14 @@ def carried_settings(
         own = {"generator_epochs": lesson.generator_epochs, "generator_width": settings.generator_width}
         given["imagination"] = {**GENTLE, **given["imagination"], **own, "imagine": True}
     return CarriedSettings.of(name, kind, given)
+
+
+def without_pile(settings: ModelSettings, carried: Sections) -> CarriedSettings:
+    """Return the settings of what a lesson carries that leaves its unlabelled images out, whatever its method."""
+    kind = method_class(settings.method)
+    off: Sections = {"imagination": {"counterparts": 0}, "pile": {"pile_distill": 0.0}}
+    given = {key: values for key, values in off.items() if key in component_settings(kind)}
+    return CarriedSettings.of(settings.method or "replay", kind, {"parts": carried.get("parts", {}), **given})
 
 
 def make_method(
