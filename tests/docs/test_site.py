@@ -15,7 +15,6 @@ from documents import ROOT
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("sphinx")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 SHOTS = ROOT / "build" / "docs"
