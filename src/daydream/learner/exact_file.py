@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_bytes
+from safetensors.torch import save as save_bytes
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -25,6 +27,7 @@ from daydream.settings import require
 
 FORMAT = 1
 KIND = "daydream exact"
+NAME = 200
 SIDES = (8, 1024)
 SUMS = ("second", "sums", "counts")
 DAMAGE = (SafetensorError, UserError, LookupError, ValueError, TypeError, AssertionError, RuntimeError, AttributeError)
@@ -36,6 +39,8 @@ class Content:
     """All that a file holds."""
 
     net: Network
+    origin: str
+    """The name by which the network was asked for, which says whose weights it has."""
     prepare: Prepare
     model: ExactModel
     history: History
@@ -49,22 +54,11 @@ class _Newer(Exception):
 
 def save(path: Path, content: Content) -> None:
     """Write a file, whole or not at all; a new one is its owner's alone."""
-    words, tensors = packed(content.model)
-    net = content.net
-    tensors |= {f"net/{k}": v for k, v in net.state_dict().items() if not k.startswith("head.")}
-    about = {
-        "format": FORMAT,
-        "daydream": __version__,
-        "model": words,
-        "backbone": architecture(net.kinds[0]),
-        "prepare": asdict(content.prepare),
-        "history": [written(history) for history in (content.history, *content.earlier)],
-    }
-    metadata = {"kind": KIND, "about": json.dumps(about)}
+    metadata, tensors = _parts(content)
     try:
         with atomic.replacing(path, atomic.rights_of(path)) as part:
             rights = part.stat().st_mode
-            save_file({name: value.contiguous().cpu() for name, value in tensors.items()}, part, metadata)
+            save_file(tensors, part, metadata)
             part.chmod(rights)
     except (OSError, SafetensorError) as error:
         before = "; the model that was there is untouched" if path.exists() else ""
@@ -76,10 +70,7 @@ def load(path: Path, device: torch.device) -> Content:
     """Read a file back; one that is damaged or none of ours is said in one line."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            require(metadata.get("kind") == KIND, "it is no model of the exact learner")
-            about = json.loads(metadata["about"])
-            _check_format(about)
+            about = _about(file.metadata())
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         return _content(about, tensors, device)
     except OSError as error:
@@ -89,6 +80,44 @@ def load(path: Path, device: torch.device) -> Content:
     except DAMAGE as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{path} is damaged or no model ({reason}); take a copy of it that is whole") from error
+
+
+def as_bytes(content: Content) -> bytes:
+    """Return what `save` writes, to stand inside another file."""
+    metadata, tensors = _parts(content)
+    return save_bytes(tensors, metadata)
+
+
+def of_bytes(data: bytes, device: torch.device) -> Content:
+    """Read what `as_bytes` gives; whoever reads the file around it says what is damaged."""
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    return _content(_about(json.loads(header).get("__metadata__")), load_bytes(data), device)
+
+
+def _parts(content: Content) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the metadata of a file, and its tensors by name."""
+    words, tensors = packed(content.model)
+    net = content.net
+    tensors |= {f"net/{k}": v for k, v in net.state_dict().items() if not k.startswith("head.")}
+    about = {
+        "format": FORMAT,
+        "daydream": __version__,
+        "model": words,
+        "backbone": architecture(net.kinds[0]),
+        "origin": content.origin,
+        "prepare": asdict(content.prepare),
+        "history": [written(history) for history in (content.history, *content.earlier)],
+    }
+    metadata = {"kind": KIND, "about": json.dumps(about)}
+    return metadata, {name: value.contiguous().cpu() for name, value in tensors.items()}
+
+
+def _about(metadata: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the words of a file's metadata, once they are known to be ours."""
+    require((metadata or {}).get("kind") == KIND, "it is no model of the exact learner")
+    about: dict[str, Any] = json.loads((metadata or {})["about"])
+    _check_format(about)
+    return about
 
 
 def _check_format(about: Mapping[str, Any]) -> None:
@@ -103,15 +132,16 @@ def _check_format(about: Mapping[str, Any]) -> None:
 
 def _content(about: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device) -> Content:
     """Build a file's content, once each part is known to fit the others."""
-    backbone = about["backbone"]
+    backbone, origin = about["backbone"], about["origin"]
     require(architecture(backbone) == backbone, "it asks for weights from elsewhere")
+    require(isinstance(origin, str) and len(origin) <= NAME, "its network has no name")
     net = Network(backbone, "linear").requires_grad_(False)
     weights = {name.removeprefix("net/"): value for name, value in tensors.items() if name.startswith("net/")}
     net.load_state_dict(weights)
     model = unpacked(about["model"], tensors)
     history, *earlier = map(read, about["history"])
     require(len(earlier) == len(model.earlier), "its history does not fit its states")
-    return Content(net.to(device), _prepare(about["prepare"]), model, history, tuple(earlier))
+    return Content(net.to(device), origin, _prepare(about["prepare"]), model, history, tuple(earlier))
 
 
 def _prepare(look: Mapping[str, Any]) -> Prepare:

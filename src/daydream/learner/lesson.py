@@ -22,7 +22,7 @@ from daydream.learner.intake import Intake, digests, distinct
 from daydream.learner.making import Sections, carried_settings, make_method, without_pile
 from daydream.learner.model import Model, Preprocessing
 from daydream.learner.settings import LessonSettings, ModelSettings
-from daydream.nets.network import check_image_size
+from daydream.nets.network import check_backbone, check_image_size, fix_lower_halves, is_pretrained
 from daydream.protocol.memory import Memory
 from daydream.protocol.stream import Stream, Task
 from daydream.stages.stage import Batches, Stage, State
@@ -62,6 +62,7 @@ class Lesson:
         self.index = len(given.before.lessons) if given.before else 0
         self.method = make_method(given.settings, given.preprocessing, given.lesson, self.pile)
         if given.before is None:
+            check_backbone(self.method.setup.backbone, self.method.setup.cut)
             check_image_size(self.method.setup.backbone, given.preprocessing.size)
         wanted = carried_settings(given.settings, given.carried, given.lesson, given.pile is not None)
         self.carried = Carried(self.method, wanted, self.pile)
@@ -129,7 +130,7 @@ class Lesson:
         stages += self.carried.stages(self.task) if self.task.num_new else [self._refresh()]
         if len(self.again) and self.method.keeps_exemplars:
             stages.append(self._rechoose())
-        return stages
+        return [upper_alone(stage) for stage in stages] if is_pretrained(self.method.setup.backbone) else stages
 
     def _remember(self, component: FromPile) -> Stage:
         """Return the stage that gives old classes without a generator one, from their exemplars; or else only mines."""
@@ -200,3 +201,15 @@ class Lesson:
             part: {name: value.clone() for name, value in values.items()} for part, values in components.items()
         }
         return unpack(info, copied, kinds_of(type(self.method)), device)
+
+
+def upper_alone(stage: Stage) -> Stage:
+    """Return a stage in which lower halves stay as they are: published weights know more than a lesson can teach."""
+
+    def begin(state: State) -> None:
+        if stage.begin is not None:
+            stage.begin(state)
+        for net in state.nets.values():
+            fix_lower_halves(net)
+
+    return replace(stage, begin=begin)

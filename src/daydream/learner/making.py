@@ -11,7 +11,7 @@ from daydream.learner.model import Preprocessing
 from daydream.learner.settings import LessonSettings, ModelSettings
 from daydream.methods import METHODS, load_method
 from daydream.methods.method import Method, Setup
-from daydream.nets.network import check_backbone
+from daydream.nets.network import architecture, check_backbone
 from daydream.protocol.memory import Budget
 from daydream.settings import from_dict, with_defaults
 
@@ -98,7 +98,7 @@ def make_method(
     assert settings.cut is not None
     assert settings.memory is not None
     kind = method_class(settings.method)
-    check_backbone(settings.backbone, settings.cut)
+    check_backbone(architecture(settings.backbone), settings.cut)  # a model brings its weights, a first lesson asks
     recipe = {} if lesson is None else recipe_of(settings, kind, lesson, pile is not None)
     prepare, augment = preprocessing.prepare, preprocessing.augment
     budget = Budget("per_class", settings.memory)
