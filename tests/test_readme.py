@@ -2,14 +2,17 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 from documents import PAGES, blocks, commands, text
+from own_images import write_classes
 
 from daydream.cli.main import main
 from daydream.data import SOURCES
 from daydream.methods import METHODS
+from daydream.nets.pretrained import installed
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +56,25 @@ def attempt(words: list[str]) -> tuple[int, str]:
     path = next((Path(word) for word in words[1:] if not word.startswith("-")), None)
     there = path is None or path.exists()
     return call(words if there and words[0] != "demo" else [words[0], "--help", *words[1:]]), ""
+
+
+@pytest.mark.skipif(not installed("efficientnet-lite0"), reason="the extra `pretrained` is not installed")
+def test_the_quick_start_with_pictures_runs_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAYDREAM_CACHE", str(tmp_path / "cache"))
+    write_classes(Path("photos"), range(2), 10)
+    shutil.copy(next(Path("photos").rglob("*.png")), "photo.jpg")
+    said = {}
+    for words in commands("README.md"):
+        if words[:1] == ["daydream"] and "model.daydream" in words:
+            assert call(words[1:]) == 0, shlex.join(words)
+            said[words[1]] = capsys.readouterr().out
+    assert list(said) == ["learn", "predict", "classes"]
+    assert "lesson 1: 2 classes, 20 new pictures" in said["learn"]
+    assert said["predict"].startswith("photo.jpg  ")
+    assert "new pictures like these will be recognised" in said["classes"]
 
 
 @pytest.mark.parametrize("page", PAGES)
