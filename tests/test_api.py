@@ -118,6 +118,6 @@ def test_arrays_that_cannot_be_learnt_from(data: Any, complaint: str) -> None:
 
 
 def test_what_is_not_asked_for_is_not_imported() -> None:
-    assert set(daydream.__all__) == {"Learner", "Run", "__version__", "resume", "run"}
+    assert set(daydream.__all__) == {"ExactLearner", "Learner", "Run", "__version__", "load", "resume", "run"}
     with pytest.raises(AttributeError, match="no attribute 'train'"):
         _ = daydream.train

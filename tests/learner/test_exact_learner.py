@@ -1,6 +1,7 @@
 """The exact learner end to end, on small pictures and a small random network."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,14 +10,15 @@ from own_images import write_classes, write_pile
 from PIL import Image
 from safetensors.torch import load_file
 
+from daydream.engine import Display, Interrupted
 from daydream.errors import UserError
 from daydream.learner.embedding import FeatureCache
 from daydream.learner.exact_learner import ExactLearner
 
 
-def created(**settings: bool) -> ExactLearner:
+def created(**settings: Any) -> ExactLearner:
     torch.manual_seed(0)
-    return ExactLearner.create("resnet10", size=16, **settings)
+    return ExactLearner.create("resnet10", image_size=16, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +35,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_two_lessons_are_one_and_travel_in_a_file(folders: dict[str, Path], tmp_path: Path) -> None:
     learner, once = created(), created()
-    assert learner.learn(folders["first"]).pictures == 75
-    taught = learner.learn(folders["second"])
-    assert len(taught.new) == 2
+    assert learner.learn(folders["first"]).images == 75
+    assert learner.learn(folders["second"]).new == 2
     once.learn(folders["all"])
     pictures = sorted(folders["test"].rglob("*.png"))[:20]
     order = [once.taught.names.index(name) for name in learner.taught.names]
@@ -46,8 +47,10 @@ def test_two_lessons_are_one_and_travel_in_a_file(folders: dict[str, Path], tmp_
     assert torch.allclose(back.probabilities(pictures), expected, atol=1e-6)
     back.learn(folders["first"])  # nothing new
     assert torch.equal(back.taught.judged.ridge.weight, learner.taught.judged.ridge.weight)
+    assert back.history == learner.history
     back.undo()
     assert len(back.taught.names) == 3
+    assert back.history == learner.history[:1]
 
 
 def coloured(folder: Path, count: int, seed: int) -> Path:
@@ -95,9 +98,8 @@ def test_forgotten_pictures_were_never_learnt(folders: dict[str, Path], tmp_path
 
 
 def test_what_is_forgotten_leaves_the_cache_too(folders: dict[str, Path], tmp_path: Path) -> None:
-    torch.manual_seed(0)
     cache = FeatureCache(tmp_path / "cache")
-    learner = ExactLearner.create("resnet10", size=16, cache=cache)
+    learner = created(cache=cache)
     learner.learn(folders["first"])
     gone = learner.taught.known.digests[learner.taught.known.labels == 0]
     learner.forget(learner.taught.names[0])
@@ -121,7 +123,7 @@ def test_a_damaged_file_is_said_in_one_line(folders: dict[str, Path], tmp_path: 
     learner.save(tmp_path / "m.exact")
     whole = (tmp_path / "m.exact").read_bytes()
     (tmp_path / "m.exact").write_bytes(whole[:cut])
-    with pytest.raises(UserError, match=r"m\.exact is damaged or no model") as caught:
+    with pytest.raises(UserError, match=r"m\.exact is damaged") as caught:
         ExactLearner.load(tmp_path / "m.exact")
     assert "\n" not in str(caught.value)
 
@@ -145,3 +147,27 @@ def test_what_cannot_be_done_yet_is_said(tmp_path: Path, folders: dict[str, Path
     learner.learn(folders["first"])
     with pytest.raises(UserError, match="cannot be read as a picture"):
         learner.predict(tmp_path / "no.png")
+
+
+class Stopping(Display):
+    """Asks for a stop once some pictures have passed."""
+
+    passed = 0
+
+    def counts(self, what: str, done: int, total: int) -> None:
+        self.passed = done
+
+    def stop_asked(self) -> bool:
+        return self.passed > 0
+
+
+def test_a_lesson_that_is_stopped_changes_nothing(folders: dict[str, Path]) -> None:
+    learner = created()
+    learner.learn(folders["first"])
+    before = learner.model
+    display = Stopping()
+    with pytest.raises(Interrupted):
+        learner.learn(folders["second"], display=display)
+    assert 0 < display.passed < 50
+    assert learner.model is before
+    assert len(learner.history) == 1

@@ -178,4 +178,4 @@ def test_predict_waits_for_no_pipe(capsys: pytest.CaptureFixture[str], model: Pa
     with within(5):
         code, _, err = call(capsys, "predict", str(model), str(picture), str(tmp_path / "odd.png"), "--device=cpu")
     assert code == 0
-    assert "skipped 1 of 2 that cannot be decoded" in err
+    assert "skipped 1 of 2 images that cannot be decoded" in err

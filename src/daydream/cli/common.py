@@ -1,5 +1,6 @@
 """What commands share: the console, options with one meaning everywhere, and how a person stops what trains."""
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from daydream.cli.screen import console as console
 if TYPE_CHECKING:
     from daydream.engine.display import StopSwitch
 
+ModelPath = Annotated[Path, typer.Argument(help="a model file", show_default=False)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress")]
 Trusted = Annotated[
@@ -27,7 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on 
 
 @contextmanager
 def stoppable(then: str) -> "Iterator[StopSwitch]":
-    """Let Ctrl-C and SIGTERM stop what trains inside in good order; `then` says how to go on."""
+    """Let Ctrl-C and SIGTERM stop what trains inside in good order; `then` says what is there, or how to go on."""
     from daydream.engine import Interrupted
     from daydream.engine.display import stop_switch
 
@@ -35,8 +37,14 @@ def stoppable(then: str) -> "Iterator[StopSwitch]":
         try:
             yield switch
         except Interrupted as stop:
-            sys.stderr.write(f"stopped; {then}\n")
+            sys.stderr.write(f"stopped; {'; '.join(filter(None, (then, str(stop))))}\n")
             raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
+
+
+def allow_pixels(number: int | None) -> None:
+    """Move the limit on a picture's pixels, for this process and those that decode for it."""
+    if number is not None:
+        os.environ["DAYDREAM_MAX_PIXELS"] = str(number)
 
 
 def free_folder(parent: Path, name: str) -> Path:

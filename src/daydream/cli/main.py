@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from daydream import __version__
-from daydream.cli import cache, models, reproduce, results, run
+from daydream.cli import cache, learn, mend, models, predict, reproduce, results, run
 from daydream.cli.common import Json, Quiet, Trusted, console, free_folder
 from daydream.cli.flags import HELP_ALL
 from daydream.errors import UserError
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:  # the parser's own errors, whichever class this typer gives them
         if not hasattr(error, "format_message"):
             raise
-        code = fail(error.format_message())
+        code = fail(foreign_option(words, error) or error.format_message())
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -71,6 +71,14 @@ def show_notes(quiet: bool) -> None:
     log.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
+def foreign_option(words: Sequence[str], error: Exception) -> str | None:
+    """Say whose an option is that the parser does not know, where it is a setting of another method or data set."""
+    from daydream.cli.foreign import explained
+
+    option = getattr(error, "option_name", None)
+    return explained(words, option) if option else None
+
+
 def fail(message: str) -> int:
     sys.stderr.write(f"daydream: {visible(' '.join(message.split()))}\n")
     return 2
@@ -89,7 +97,10 @@ def build(words: Sequence[str]) -> typer.Typer:
     run.register(app, words)
     for command in (list_runs, show, look, methods, datasets, demo):
         app.command("list" if command is list_runs else command.__name__)(command)
-    models.register(app, words)
+    learn.register(app, words)
+    models.register(app)
+    predict.register(app)
+    mend.register(app)
     results.register(app)
     cache.register(app)
     reproduce.register(app, words)

@@ -20,9 +20,10 @@ class Form(NamedTuple):
 
 
 FORMS = {
-    # The paper prints no trade-offs: these were searched on held-out images (docs/results.md).
+    # The paper prints no trade-offs: these were searched on held-out images (docs/notebook/generator-losses.md).
     "paper": Form(loss.semantic_contrast, loss.semantic_decoupling, decoupling=0.01, lr=0.01),
     "pooled": Form(loss.pooled_contrast, loss.pooled_decoupling, decoupling=2.0, lr=0.1),  # released code
+    "relative": Form(loss.relative_contrast, loss.relative_decoupling, decoupling=1.0, lr=0.01),
 }
 
 
@@ -45,8 +46,8 @@ class ImaginationSettings:
     generator_updates: int = setting(25, "updates in an epoch of generator training (released code)", expert=True)
     generator_lr: float | None = setting(
         None,
-        "learning rate, x0.1 after 1/2, 3/4 and 7/8 of the epochs; by default 0.01 (paper; searched) or 0.1 (pooled; "
-        "released code)",
+        "learning rate, x0.1 after 1/2, 3/4 and 7/8 of the epochs; by default 0.01 (paper; searched; relative) or 0.1 "
+        "(pooled; released code)",
         expert=True,
     )
     generator_depth: int = setting(2, "residual blocks of a generator, d (paper, section 4.4)", expert=True)
@@ -58,8 +59,10 @@ class ImaginationSettings:
         "what an untrained generator gives: noise (paper), or the exemplar, to which it then learns to add",
         expert=True,
     )
-    generator_form: Literal["paper", "pooled"] = setting(
-        "paper", "losses as printed, or as in the released code", expert=True
+    generator_form: Literal["paper", "pooled", "relative"] = setting(
+        "paper",
+        "losses as printed, as in the released code, or as printed in units of the maps (relative; lessons)",
+        expert=True,
     )
     generator_losses: Literal["ce", "sc", "sc+sdc", "sc+sdc+cyc"] = setting(
         "sc+sdc+cyc",
@@ -68,7 +71,8 @@ class ImaginationSettings:
     )
     decoupling: float | None = setting(
         None,
-        "weight of the decoupling losses, lambda; by default 0.01 (paper; searched) or 2 (pooled; released code)",
+        "weight of the decoupling losses, lambda; by default 0.01 (paper; searched), 2 (pooled; released code) or 1 "
+        "(relative)",
         expert=True,
     )
     cycle: float = setting(0.3, "weight of the cycle losses, lambda_cyc (released code)", expert=True)

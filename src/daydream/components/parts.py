@@ -1,9 +1,8 @@
 """Parts that any method can carry, none of which costs anything at inference.
 
 Each is off by default, and a run without them is what it would be without this file. They change a task's one stage
-that trains the network with its batch norm: strong augmentation and blank squares within rotations within blending. The
-one
-that needs unlabelled images, `pile_teaching.py`, comes around all of them, as imagination does.
+that trains the network with its batch norm: strong augmentation and blank squares within rotations within blending.
+Those that need unlabelled images, such as `pile_teaching.py`, come around all of them, as imagination does.
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,7 @@ Imports no torch, as the worker processes of `decode_pool.py` import this module
 """
 
 import contextlib
+import logging
 import os
 import stat
 import warnings
@@ -17,6 +18,8 @@ from PIL import Image, ImageOps
 
 from daydream.errors import UserError
 
+log = logging.getLogger("daydream")
+
 VERSION = 1
 """Raise when the pixels that `decode` returns change: cached sets are then made anew."""
 RESIDENT_GIB = 24.0
@@ -26,6 +29,8 @@ MAX_PIXELS = 2**26
 DRAFTED = 4
 """How many times as large a picture may be that is not decoded whole."""
 ROWS = 64
+NAMED = 10
+"""Skipped files that are named one by one."""
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 """What Pillow may take a file for, whatever its name says; a GIF called .jpg is common."""
@@ -65,6 +70,13 @@ def folders_in(folder: Path) -> list[str]:
     return _visible(folder, lambda entry: entry.is_dir())
 
 
+def skipped(paths: Sequence[str], failed: Sequence[int]) -> str:
+    """Say which pictures cannot be decoded, by their places; the first of them by name."""
+    named = ", ".join(paths[i] for i in failed[:NAMED])
+    more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+    return f"skipped {len(failed)} of {len(paths)} images that cannot be decoded: {named}{more}"
+
+
 def unreadable(folder: Path, error: OSError) -> UserError:
     return UserError(f"{folder} cannot be read ({error.strerror or error}); make it readable or take it away")
 
@@ -76,6 +88,25 @@ def _visible(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[s
             return sorted(e.name for e in entries if not e.name.startswith(".") and wanted(e))
     except OSError as error:
         raise unreadable(folder, error) from error
+
+
+def nested_images(top: Path) -> Iterator[str]:
+    """Yield the images of a folder and of its visible sub-folders, by name; name in the log what cannot be read."""
+    for folder, names, _ in os.walk(top, onerror=_warn):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        yield from images_in(Path(folder))
+
+
+def _warn(error: OSError) -> None:
+    log.warning("skipped the folder %s, which cannot be read: %s", error.filename, error.strerror)
+
+
+def paths_of(words: Sequence[str]) -> list[str]:
+    """Return the image files that words name: files as they are, folders by the images under them."""
+    paths: list[str] = []
+    for word in words:
+        paths += nested_images(Path(word)) if os.path.isdir(word) else [word]
+    return paths
 
 
 class Refused(Exception):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from daydream.data.cache import decode_cached
-from daydream.data.decode import Decoding, fits_in_memory
+from daydream.data.decode import Decoding, fits_in_memory, skipped
 from daydream.data.decode_pool import num_workers, stream
 from daydream.data.images import Pixels, Resident
 from daydream.errors import UserError
@@ -82,11 +82,7 @@ def open_readable(label: str, root: Path, paths: Sequence[str], canvas: int) -> 
     decoding = decode_cached(label if resident else f"{label}-probe", root, paths, canvas if resident else PROBE)
     kept = [i for i in range(len(paths)) if i not in decoding.failures]
     if decoding.failures:
-        names = [paths[i] for i in sorted(decoding.failures)]
-        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-        log.warning(
-            "skipped %d of %d images that cannot be decoded: %s%s", len(names), len(paths), ", ".join(names[:10]), more
-        )
+        log.warning("%s", skipped(paths, sorted(decoding.failures)))
     if not resident:
         return Decoded(tuple(paths[i] for i in kept), canvas), kept
     pixels = decoding.pixels[kept] if decoding.failures else decoding.pixels

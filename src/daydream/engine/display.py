@@ -62,6 +62,9 @@ class Display:
     def epoch_ends(self, place: Place, stage: Stage, report: EpochReport) -> None:
         """An epoch of a stage has ended."""
 
+    def counts(self, what: str, done: int, total: int) -> None:
+        """So many of all have passed, of work that trains nothing."""
+
     def task_ends(self, line: str) -> None:
         """A task has ended, with these accuracies."""
 

@@ -79,9 +79,8 @@ class Experiment:
         self.budget = Budget(run.budget, memory)
         self.pile = self._pile(like)
         self.method = self._method()
-        stream = self.method.reshape(
-            make_stream(self.data, class_order(order, classes), base, run.steps, run.validation)
-        )
+        whole = make_stream(self.data, class_order(order, classes), base, run.steps, run.validation)
+        stream = self.method.reshape(whole, run.tasks)
         self._check_memory(stream)
         self.stream = stream
         self.carried = Carried(self.method, self.config.carried, self.pile)

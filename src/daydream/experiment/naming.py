@@ -59,14 +59,14 @@ def command_of(config: dict[str, Any]) -> str:
     """Return the command that runs a config again. To read a run imports no file it names."""
     run = config["run"]
     if ".py:" in run["method"]:
-        sections = sections_of(run["data"], RunSettings().method)
+        sections = sections_of(run["data"], RunSettings().method, run["backbone"])
         words = [
             *as_arguments(run, sections["run"]),
             *as_arguments(config["data"], sections["data"]),
             *_in_full(config),
         ]
     else:
-        sections = sections_of(run["data"], run["method"])
+        sections = sections_of(run["data"], run["method"], run["backbone"])
         words = [word for key, kind in sections.items() for word in as_arguments(config.get(key) or {}, kind)]
     return shlex.join(["daydream", "run", *words])
 

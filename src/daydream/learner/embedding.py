@@ -26,7 +26,8 @@ log = logging.getLogger("daydream")
 
 VERSION = 1
 """Of all that turns stored pixels into features, beside the network and its `Prepare`: raise it when that changes."""
-BATCH = 32
+BATCH = 8
+"""Pictures that pass together: of 32, a CPU takes nearly twice as long for each, as memory is asked for anew."""
 ASKED = 500  # digests in one query
 
 
@@ -48,30 +49,36 @@ class Embedder:
         self.identity = identity_of(net, prepare)
         """Features of equal identity may be compared, others never."""
 
-    def __call__(self, pixels: Pixels) -> Tensor:
-        """Return features [N, D], float32, on the CPU, of N stored images."""
+    @property
+    def dim(self) -> int:
+        """Return how many numbers a feature has."""
+        return self.net.head.dim
+
+    def __call__(self, pixels: Pixels, digests: Tensor | None = None) -> Tensor:
+        """Return features [N, D], float32, on the CPU, of N stored images; their digests save time."""
         if self.cache is None:
             return self.computed(pixels)
-        digests = pixel_digests(pixels)
+        digests = pixel_digests(pixels) if digests is None else digests
         known = self.cache.get(self.identity, digests)
         seen = torch.tensor([digest in known for digest in digests.tolist()], dtype=torch.bool)
         missing = (~seen).nonzero().squeeze(1)
         fresh = self.computed(pixels.select(missing))
         self.cache.put(self.identity, digests[missing], fresh)
-        found = torch.zeros(len(digests), self.net.head.dim)
+        found = torch.zeros(len(digests), self.dim)
         found[missing] = fresh
         if known:
             found[seen] = torch.stack([known[digest] for digest in digests[seen].tolist()])
         return found
 
     @torch.inference_mode()
-    def computed(self, pixels: Pixels) -> Tensor:
-        """Return the features of images, without the cache."""
+    def computed(self, pixels: Pixels, padded: bool = True) -> Tensor:
+        """Return the features of images, without the cache; not padded is for those that are only looked at."""
         device = next(self.net.parameters()).device
-        found = [torch.zeros(0, self.net.head.dim)]
+        found = [torch.zeros(0, self.dim)]
         for index in torch.arange(pixels.shape[0]).split(BATCH) if pixels.shape[0] else ():
-            padded = torch.cat([index, index[-1:].expand(BATCH - len(index))])
-            z = self.net.features(self.prepare(pixels.fetch(padded).to(device)))
+            whole = torch.cat([index, index[-1:].expand(BATCH - len(index))]) if padded else index
+            with torch.backends.cudnn.flags(deterministic=True, allow_tf32=False):  # a GPU's features are a CPU's
+                z = self.net.features(self.prepare(pixels.fetch(whole).to(device)))
             found.append(z[: len(index)].float().cpu())
         return torch.cat(found).clone()
 

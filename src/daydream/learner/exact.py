@@ -15,11 +15,13 @@ from torch import Tensor
 
 from daydream.errors import UserError, unknown
 from daydream.learner.calibration import fit_temperature, rejection_threshold
+from daydream.learner.rejection import check_share
 from daydream.nets.ridge import Fit, Ridge, Sums, fit_best, fit_sums, normalised
 from daydream.settings import require
 
 KEPT_STATES = 3
 """Lessons that can be undone."""
+TESTS = "need test pictures to be fitted on: give them with a lesson, `daydream learn MODEL FOLDER --test TESTS`"
 FLAT = 1e-9  # scores that spread less than this are equal
 
 
@@ -198,6 +200,18 @@ def merge(model: ExactModel, names: Sequence[str], into: str) -> ExactModel:
     return _solved(model.embedding, _ordered(together.where(torch.ones_like(joined))), _remembered(model))
 
 
+def move(model: ExactModel, moved: Tensor, to: str) -> ExactModel:
+    """Give pictures, by a mask [N] over `known`, another class, new or known."""
+    known = model.known
+    require(known.sums is None, "this model keeps no features, so its pictures cannot move to another class")
+    names = known.names if to in known.names else (*known.names, to)
+    there = replace(known, names=names, labels=torch.where(moved, names.index(to), known.labels))
+    together = there.where(torch.ones_like(moved))
+    if together.names == known.names and torch.equal(together.labels, known.labels):
+        return model
+    return _solved(model.embedding, _ordered(together), _remembered(model))
+
+
 # What a model says.
 
 
@@ -208,18 +222,21 @@ def scores(model: ExactModel, features: Tensor) -> Tensor:
 
 def probabilities(model: ExactModel, features: Tensor) -> Tensor:
     """Return calibrated probabilities [N, C] of features [N, D]."""
-    temperature = model.judged.temperature
-    if temperature is None:
-        raise UserError("this model keeps no features, so its probabilities need test pictures to be fitted on")
-    return (scores(model, features) / temperature).softmax(1)
+    return (scores(model, features) / temperature_of(model)).softmax(1)
+
+
+def temperature_of(model: ExactModel) -> float:
+    """Return what scores are divided by."""
+    if model.judged.temperature is None:
+        raise UserError(f"this model keeps no features, so its probabilities {TESTS}")
+    return model.judged.temperature
 
 
 def rejection(model: ExactModel, share: float) -> float:
     """Return the probability below which a picture is likely of no known class: a share of known ones is below too."""
     if model.judged.temperature is None:
-        raise UserError("this model keeps no features, so a rejection needs test pictures to be set by")
-    if not 0 < share < 1:
-        raise UserError(f"--reject {share} must lie between 0 and 1: the share of known pictures it may cost")
+        raise UserError(f"this model keeps no features, so probabilities to reject by {TESTS}")
+    check_share(share)
     return rejection_threshold(model.judged.confidences, 1 - share)
 
 

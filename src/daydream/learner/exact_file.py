@@ -1,16 +1,156 @@
-"""An exact model as JSON and named tensors, for a model file, and back; a reader trusts nothing."""
+"""An exact learner as one file: safetensors of the network and of what is known, JSON in its metadata.
 
+Nothing in it can run code, and its reader trusts nothing: each part must fit the others.
+"""
+
+import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_bytes
+from safetensors.torch import save as save_bytes
+from safetensors.torch import save_file
 from torch import Tensor
 
+from daydream import __version__, atomic
+from daydream.data.augment import Prepare
+from daydream.errors import UserError
 from daydream.learner.exact import KEPT_STATES, ExactModel, Judged, Known
+from daydream.learner.history import History, read, written
+from daydream.nets.network import Network, architecture
 from daydream.nets.ridge import WIDEST, Projection, Ridge, Sums
 from daydream.settings import require
 
+FORMAT = 1
+KIND = "daydream exact"
+NAME = 200
+SIDES = (8, 1024)
 SUMS = ("second", "sums", "counts")
+DAMAGE = (SafetensorError, UserError, LookupError, ValueError, TypeError, AssertionError, RuntimeError, AttributeError)
+"""What reading a damaged file may raise."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that a file holds."""
+
+    net: Network
+    origin: str
+    """The name by which the network was asked for, which says whose weights it has."""
+    prepare: Prepare
+    model: ExactModel
+    history: History
+    earlier: tuple[History, ...]
+    """What had happened before each of the model's earlier states was left."""
+
+
+class _Newer(Exception):
+    """The file's format is one of a later version."""
+
+
+def save(path: Path, content: Content) -> None:
+    """Write a file, whole or not at all; a new one is its owner's alone."""
+    metadata, tensors = _parts(content)
+    try:
+        with atomic.replacing(path, atomic.rights_of(path)) as part:
+            rights = part.stat().st_mode
+            save_file(tensors, part, metadata)
+            part.chmod(rights)
+    except (OSError, SafetensorError) as error:
+        before = "; the model that was there is untouched" if path.exists() else ""
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be written: {reason}{before}") from error
+
+
+def load(path: Path, device: torch.device) -> Content:
+    """Read a file back; one that is damaged or none of ours is said in one line."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = _about(file.metadata())
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return _content(about, tensors, device)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
+    except _Newer as error:
+        raise UserError(f"{path} {error}") from None
+    except DAMAGE as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path} is damaged or no model ({reason}); take a copy of it that is whole") from error
+
+
+def as_bytes(content: Content) -> bytes:
+    """Return what `save` writes, to stand inside another file."""
+    metadata, tensors = _parts(content)
+    return save_bytes(tensors, metadata)
+
+
+def of_bytes(data: bytes, device: torch.device) -> Content:
+    """Read what `as_bytes` gives; whoever reads the file around it says what is damaged."""
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    return _content(_about(json.loads(header).get("__metadata__")), load_bytes(data), device)
+
+
+def _parts(content: Content) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the metadata of a file, and its tensors by name."""
+    words, tensors = packed(content.model)
+    net = content.net
+    tensors |= {f"net/{k}": v for k, v in net.state_dict().items() if not k.startswith("head.")}
+    about = {
+        "format": FORMAT,
+        "daydream": __version__,
+        "model": words,
+        "backbone": architecture(net.kinds[0]),
+        "origin": content.origin,
+        "prepare": asdict(content.prepare),
+        "history": [written(history) for history in (content.history, *content.earlier)],
+    }
+    metadata = {"kind": KIND, "about": json.dumps(about)}
+    return metadata, {name: value.contiguous().cpu() for name, value in tensors.items()}
+
+
+def _about(metadata: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the words of a file's metadata, once they are known to be ours."""
+    require((metadata or {}).get("kind") == KIND, "it is no model of the exact learner")
+    about: dict[str, Any] = json.loads((metadata or {})["about"])
+    _check_format(about)
+    return about
+
+
+def _check_format(about: Mapping[str, Any]) -> None:
+    found = about["format"]
+    require(isinstance(found, int) and found >= 1, "it has no format")
+    if found > FORMAT:
+        raise _Newer(
+            f"was written by daydream {about.get('daydream')} in format {found}; this is daydream {__version__}, which "
+            f"reads up to format {FORMAT}: upgrade it"
+        )
+
+
+def _content(about: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device) -> Content:
+    """Build a file's content, once each part is known to fit the others."""
+    backbone, origin = about["backbone"], about["origin"]
+    require(architecture(backbone) == backbone, "it asks for weights from elsewhere")
+    require(isinstance(origin, str) and len(origin) <= NAME, "its network has no name")
+    net = Network(backbone, "linear").requires_grad_(False)
+    weights = {name.removeprefix("net/"): value for name, value in tensors.items() if name.startswith("net/")}
+    net.load_state_dict(weights)
+    model = unpacked(about["model"], tensors)
+    history, *earlier = map(read, about["history"])
+    require(len(earlier) == len(model.earlier), "its history does not fit its states")
+    return Content(net.to(device), origin, _prepare(about["prepare"]), model, history, tuple(earlier))
+
+
+def _prepare(look: Mapping[str, Any]) -> Prepare:
+    mean, std, size = (look[name] for name in ("mean", "std", "size"))
+    require(isinstance(size, int) and SIDES[0] <= size <= SIDES[1], "its pictures have no size")
+    numbers = [float(value) for value in (*mean, *std)]
+    require(len(mean) == len(std) == 3 and all(0 <= value <= 1 for value in numbers), "its colours have no scale")
+    require(min(numbers[3:]) > 0, "its colours have no scale")
+    return Prepare((numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5]), size)
 
 
 def packed(model: ExactModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -64,8 +204,12 @@ def _known(number: int, names: Any, tensors: Mapping[str, Tensor]) -> Known:
         return Known(tuple(names), labels, digests, features)
     dim = second.shape[0]
     shapes = (second.shape, sums.shape, counts.shape) == ((dim, dim), (len(names), dim), (len(names),))
-    require(shapes and all(value.dtype == torch.float64 for value in (second, sums, counts)), "its sums do not fit")
+    require(shapes and all(_plain(value) for value in (second, sums, counts)), "its sums do not fit")
     return Known(tuple(names), labels, digests, features, Sums(second, sums, counts))
+
+
+def _plain(sums: Tensor) -> bool:
+    return sums.dtype == torch.float64 and bool(sums.isfinite().all())
 
 
 def _judged(about: Mapping[str, Any], tensors: Mapping[str, Tensor], known: Known) -> Judged:
@@ -73,12 +217,14 @@ def _judged(about: Mapping[str, Any], tensors: Mapping[str, Tensor], known: Know
     weight, bias, confidences = (tensors[name] for name in ("weight", "bias", "confidences"))
     projection = None
     if about["projection"] is not None:
-        width, seed = (int(value) for value in about["projection"])
-        require(0 < width <= WIDEST, "its projection is too wide")
+        width, seed = about["projection"]
+        require(type(width) is type(seed) is int and 0 < width <= WIDEST, "its projection is too wide, or none")
         projection = Projection(width, seed)
     columns = dim if projection is None else projection.width
     fits = weight.shape == (len(known.names), columns) and bias.shape == (len(known.names),)
     require(fits and weight.dtype == bias.dtype == torch.float64, "its classifier does not fit its classes")
+    finite = all(bool(value.isfinite().all()) for value in (weight, bias, confidences))
+    require(finite and confidences.ndim == 1, "its classifier is not all numbers")
     temperature, accuracy = about["temperature"], about["accuracy"]
     require(temperature is None or 0 < float(temperature) < float("inf"), "its temperature is none")
     numbers = all(value is None or 0 <= float(value) <= 100 for value in accuracy)

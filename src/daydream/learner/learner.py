@@ -6,69 +6,41 @@ learner.save("model.daydream")
 label, probability = Learner.load("model.daydream").predict("photo.jpg")[0]
 """
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
-from daydream.data.decode import decode, square
-from daydream.data.images import ImageSet, Resident
+from daydream.data.images import ImageSet
 from daydream.engine import Display, Hardware
-from daydream.errors import UserError
+from daydream.errors import UserError, unknown
 from daydream.export.classifier import Classifier, of_state
 from daydream.learner import model_file
-from daydream.learner.calibration import expected_calibration_error, rejection_threshold
+from daydream.learner.advice import Doubt, Outlook
+from daydream.learner.calibration import rejection_threshold
 from daydream.learner.intake import Intake, read_known, read_labelled, read_pile, take_in, typical_side
 from daydream.learner.lesson import Given, Lesson
 from daydream.learner.making import Sections, lesson_components, make_method, method_class
 from daydream.learner.model import LessonRecord, Model, Preprocessing, no_images
+from daydream.learner.opening import is_exact
+from daydream.learner.pictures import Picture, stored
+from daydream.learner.rejection import check_share
+from daydream.learner.reports import ClassReport, TestReport, report
 from daydream.learner.settings import Choice, LessonSettings, ModelSettings, choose_lesson, choose_model
 from daydream.learner.verdict import judge, kept_pile, learn
 from daydream.methods.method import Method
-from daydream.protocol.evaluate import confusion, percent
+from daydream.nets.efficientnet_lite import published_side
+from daydream.nets.network import is_pretrained
 from daydream.settings import from_dict, sorted_into
-
-Picture = str | Path | Image.Image | NDArray[np.uint8]
-"""A file, a Pillow image, or an array [H, W], [H, W, 3] or [H, W, 4] of uint8."""
-
-
-@dataclass(frozen=True)
-class ClassReport:
-    """What is known of a class."""
-
-    name: str
-    lesson: int
-    """The lesson it came with, from 1 on."""
-    since: str
-    images: int
-    exemplars: int
-    held_out: int
-    generator: bool
-    accuracy: tuple[float, ...]
-    """In per cent on held-out images, after each lesson since it came."""
-
-
-@dataclass(frozen=True)
-class TestReport:
-    """How a learner does on a folder of test images, in per cent."""
-
-    accuracy: float
-    per_class: dict[str, float]
-    images: dict[str, int]
-    confusion: dict[str, dict[str, int]]
-    """Of images of a class, how many were taken for which."""
-    calibration_error: float
 
 
 class Learner:
     """A classifier that learns classes lesson by lesson; all it knows is its `model`."""
+
+    kind: Literal["adapting"] = "adapting"
 
     def __init__(self, given: ModelSettings, carried: Sections, model: Model | None, hardware: Hardware) -> None:
         self.given, self.carried, self.model, self.hardware = given, carried, model, hardware
@@ -92,6 +64,8 @@ class Learner:
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> "Learner":
         """Read a model file. Nothing in it can run code."""
+        if is_exact(Path(path)):
+            raise UserError(f"{path} is a model of the exact learner: read it with daydream.load or ExactLearner.load")
         hardware = choose_hardware(device)
         model = model_file.read(Path(path), hardware.device)
         return cls(model.settings, model.carried, model, hardware)
@@ -106,6 +80,20 @@ class Learner:
         if self.model is None:
             raise UserError("the learner knows no class yet: let it learn a folder first")
         return self.model
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.model.names if self.model is not None else ()
+
+    @property
+    def size(self) -> int:
+        """Return the side of pictures as they are stored."""
+        return self.taught.preprocessing.canvas
+
+    @property
+    def history(self) -> list[LessonRecord]:
+        """Return the lessons, the oldest first."""
+        return list(self.taught.lessons)
 
     @property
     def method(self) -> Method[Any]:
@@ -128,9 +116,9 @@ class Learner:
         lesson, _ = self.prepare(Path(folder), unlabeled, test, from_dict(LessonSettings, settings))
         return self.take(lesson, display)
 
-    def take(self, lesson: Lesson, display: Display | None = None) -> LessonRecord:
-        """Take a lesson that was prepared."""
-        self.model = learn(lesson, display or Display())
+    def take(self, lesson: Lesson, display: Display | None = None, beside: Path | None = None) -> LessonRecord:
+        """Take a lesson that was prepared; a long one is kept meanwhile `beside` the file that the model goes to."""
+        self.model = learn(lesson, display or Display(), beside)
         return self.model.lessons[-1]
 
     def prepare(
@@ -139,8 +127,9 @@ class Learner:
         """Read and check all that a lesson needs, and choose what was not given."""
         device = "cuda" if self.hardware.device.type == "cuda" else "cpu"
         if self.model is None:
-            model, choices = choose_model(self.given, typical_side(folder), device)
-            preprocessing = Preprocessing.of(cast(int, model.image_size))
+            trained_at = published_side(self.given.backbone) if self.given.backbone else None
+            model, choices = choose_model(self.given, typical_side(folder), device, trained_at)
+            preprocessing = Preprocessing.of(cast(int, model.image_size), cast(str, model.backbone))
         else:
             model, choices, preprocessing = self.model.settings, [], self.model.preprocessing
         kind = method_class(model.method)
@@ -152,7 +141,13 @@ class Learner:
         pile = read_pile(Path(unlabeled), preprocessing.canvas) if unlabeled is not None else kept
         usual = kind.Settings()
         chosen, more = choose_lesson(
-            settings, len(intake.train), preprocessing.image_bytes, usual.lr, usual.batch_size, device
+            settings,
+            len(intake.train),
+            preprocessing.image_bytes,
+            usual.lr,
+            usual.batch_size,
+            device,
+            pretrained=is_pretrained(cast(str, model.backbone)),
         )
         lesson = Lesson(
             Given(
@@ -197,7 +192,12 @@ class Learner:
         train, held = lesson.intake.train, lesson.intake.held_out
         old = len(lesson.again.labels.unique())
         classes = f"{lesson.task.num_new} new, {old} given again, {len(lesson.names)} in all"
+        kept = []
+        if self.model is not None and lesson.settings.memory:
+            why = f"{lesson.settings.memory} of each class; a new model without --method keeps none"
+            kept = [Choice("keeps", "exemplars, as pictures", why)]
         return [
+            *kept,
             Choice("classes", classes, f"{len(train):,} images to train on, {len(held):,} more held out"),
             Choice("method", lesson.method_name, pile),
             Choice("device", self.hardware.describe(), "found"),
@@ -225,13 +225,10 @@ class Learner:
 
     def probabilities(self, pictures: Picture | Sequence[Picture]) -> Tensor:
         """Return calibrated probabilities [N, C] of pictures; classes in the order of `classes`."""
-        canvas = self.taught.preprocessing.canvas
-        several = [pictures] if isinstance(pictures, str | Path | Image.Image | np.ndarray) else list(pictures)
-        if not several:
-            return torch.zeros(0, len(self.taught.classes), dtype=torch.float64)
-        pixels = torch.from_numpy(np.stack([_pixels(picture, canvas) for picture in several]))
-        images = ImageSet(Resident(pixels), torch.zeros(len(pixels), dtype=torch.int64), self.taught.names)
-        return self.judged(images)
+        pixels = stored(pictures, self.size)
+        if not len(pixels.tensor):
+            return torch.zeros(0, len(self.names), dtype=torch.float64)
+        return self.judged(ImageSet(pixels, torch.zeros(len(pixels.tensor), dtype=torch.int64), self.names))
 
     def predict(self, pictures: Picture | Sequence[Picture]) -> list[tuple[str, float]]:
         """Return, for each picture, its most likely class and the probability of it."""
@@ -245,25 +242,52 @@ class Learner:
 
         A share of the pictures of known classes, as measured on held-out images, falls below it too.
         """
-        if not 0 < share < 1:
-            raise UserError(f"--reject {share} must lie between 0 and 1: the share of known pictures it may cost")
+        check_share(share)
         return rejection_threshold(self.taught.confidences, 1 - share)
 
-    def test(self, folder: str | Path) -> TestReport:
+    def test(self, folder: str | Path, *, display: Display | None = None) -> TestReport:
         """Judge a folder of test images, a sub-folder per known class."""
+        images = read_known(Path(folder), self.taught.names, self.size)
+        return report(self.judged(images), images.labels, self.names)
+
+    def rename(self, name: str, to: str) -> None:
+        """Give a class another name."""
         names = self.taught.names
-        images = read_known(Path(folder), names, self.taught.preprocessing.canvas)
-        probabilities = self.judged(images)
-        right = (probabilities.argmax(1) == images.labels).double()
-        matrix = confusion(probabilities, images.labels)
-        present = images.labels.unique().tolist()
-        return TestReport(
-            accuracy=percent(right, 2),
-            per_class={names[label]: percent(right[images.labels == label], 2) for label in present},
-            images={names[label]: sum(matrix[label]) for label in present},
-            confusion={names[label]: {names[i]: n for i, n in enumerate(matrix[label]) if n} for label in present},
-            calibration_error=round(100 * expected_calibration_error(probabilities, images.labels), 2),
-        )
+        if name not in names:
+            raise unknown("class", name, names)
+        if to in names:
+            raise UserError(f"there is a class '{to}' already: give another name")
+        self.model = renamed(self.taught, names.index(name), to)
+
+    def forget(self, *names: str) -> None:
+        raise cannot("forget", "its network was trained on all pictures at once: learn the others anew")
+
+    def forget_pictures(self, folder: str | Path) -> int:
+        raise cannot("forget", "its network was trained on all pictures at once: learn the others anew")
+
+    def forget_digests(self, digests: Tensor) -> None:
+        raise cannot("forget", "its network was trained on all pictures at once: learn the others anew")
+
+    def merge(self, names: Sequence[str], into: str) -> None:
+        raise cannot("merge classes", "its network was trained to tell them apart: learn them anew as one")
+
+    def move(self, digests: Tensor, to: str) -> None:
+        raise cannot("move pictures", "its network was trained with them where they are: learn anew")
+
+    def undo(self) -> None:
+        raise cannot("undo", "its file keeps one state of the network: take a copy of the file before a lesson")
+
+    def neighbours(self, picture: Picture, count: int) -> list[tuple[int, str, float]]:
+        raise cannot("say which pictures are near", "it keeps no features, which change with each lesson")
+
+    def doubts(self) -> list[Doubt]:
+        raise cannot("doubt its pictures", "it has trained on them, so it finds them all likely")
+
+    def ask_next(self, folder: str | Path, count: int, *, display: Display | None = None) -> tuple[ImageSet, Tensor]:
+        raise cannot("say what to label next", "it keeps no features to compare pictures by")
+
+    def outlook(self) -> Outlook:
+        raise cannot("say what would help it", "it would have to be trained again without some pictures")
 
     @property
     def classifier(self) -> Classifier:
@@ -292,16 +316,15 @@ def choose_hardware(device: str) -> Hardware:
     return Hardware.choose(device, "auto", compile=False, capture=None)
 
 
-def _pixels(picture: Picture, canvas: int) -> NDArray[np.uint8]:
-    """Return a picture as the learner stores it."""
-    if isinstance(picture, Image.Image):
-        return square(picture, canvas)
-    if isinstance(picture, np.ndarray):
-        return square(Image.fromarray(picture), canvas)
-    try:
-        return decode(os.fspath(picture), canvas)
-    except Exception as error:  # a damaged file can raise nearly anything
-        raise UserError(f"{picture} cannot be read as a picture: {' '.join(str(error).split())}") from error
+def cannot(what: str, why: str) -> UserError:
+    return UserError(f"a model of the adapting learner cannot {what}: {why}")
+
+
+def renamed(model: Model, label: int, to: str) -> Model:
+    """Return a model whose class of a label has another name."""
+    classes = tuple(replace(own, name=to) if place == label else own for place, own in enumerate(model.classes))
+    held_out = replace(model.held_out, class_names=tuple(record.name for record in classes))
+    return replace(model, classes=classes, held_out=held_out)
 
 
 def _idle(lesson: Lesson) -> set[str]:

@@ -141,8 +141,8 @@ class Method(ABC, Generic[S]):
     def stages(self, task: Task) -> list[Stage]:
         """Return the stages of a task. They are only described here: nothing may train or change yet."""
 
-    def reshape(self, stream: Stream) -> Stream:
-        """Return the stream this method is to see; only an upper bound changes it."""
+    def reshape(self, stream: Stream, tasks: int | None) -> Stream:
+        """Return the stream this method is to see; only an upper bound changes it. `tasks` is where the run stops."""
         return stream
 
     def check(self, stream: Stream) -> None:

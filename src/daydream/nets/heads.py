@@ -164,6 +164,27 @@ class ScaledProxyHead(ProxyHead):
         return self.scale * super().forward(z)
 
 
+class UnitHead(LinearHead):
+    """scores = W z^ + b, features at unit length: ridge regression as the exact learner fits it."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return super().forward(F.normalize(z, dim=1))
+
+
+class ProjectedHead(LinearHead):
+    """scores = W max(0, z^ P) / sqrt(M) + b, with a projection P [D, M] that stays as it is."""
+
+    width: ClassVar[int] = 4096
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(self.width)
+        self.projection = nn.Parameter(torch.zeros(dim, self.width), requires_grad=False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        wide = F.relu(F.normalize(z, dim=1) @ self.projection) / math.sqrt(self.width)
+        return super().forward(wide)
+
+
 HEADS: dict[str, type[Head]] = {
     "linear": LinearHead,
     "plain": PlainHead,
@@ -171,6 +192,8 @@ HEADS: dict[str, type[Head]] = {
     "folded-cosine": FoldedCosineHead,
     "proxy": ProxyHead,
     "scaled-proxy": ScaledProxyHead,
+    "unit": UnitHead,
+    "projected": ProjectedHead,
 }
 
 

@@ -54,10 +54,13 @@ class Projection:
     width: int
     seed: int = 0
 
+    def matrix(self, dim: int) -> Tensor:
+        """Return P, float32."""
+        draws = rng.generator(self.seed, "projection", dim, self.width)
+        return torch.randn(dim, self.width, generator=draws, dtype=torch.float32)
+
     def __call__(self, z: Tensor) -> Tensor:
-        draws = rng.generator(self.seed, "projection", z.shape[1], self.width)
-        matrix = torch.randn(z.shape[1], self.width, generator=draws, dtype=torch.float32).to(z)
-        return F.relu(z @ matrix) / math.sqrt(self.width)
+        return F.relu(z @ self.matrix(z.shape[1]).to(z)) / math.sqrt(self.width)
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,10 @@ def table1(choices: Choices, tasks: int | None) -> list[Cell]:
 
 
 def _of_table1(choices: Choices, tasks: int | None, cell: paper.PaperCell) -> Values | None:
-    if cell.method == "joint":  # one training on all classes: the same run in every column
-        return values(choices, None, "joint")
+    if (
+        cell.method == "joint"
+    ):  # one training on all classes, the same run in every column; of one column, on its classes
+        return values(choices, tasks if choices.scale.one_column else None, "joint")
     # The paper's row takes PODNet's head at 5 steps and its nearest means at 10: its code has a configuration for each.
     settings = {"configuration": cell.reports} if cell.method == "podnet" and cell.reports else {}
     return values(choices, tasks, cell.method, cell.steps, cell.memory or MEMORY, {"method": settings})
