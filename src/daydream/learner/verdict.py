@@ -10,6 +10,7 @@ from torch import Tensor
 from daydream import rng
 from daydream.data.images import ImageSet, Resident
 from daydream.engine import Display
+from daydream.learner.beside import taught_too
 from daydream.learner.calibration import expected_calibration_error, fit_temperature
 from daydream.learner.intake import joined, sampled
 from daydream.learner.lesson import Lesson
@@ -45,6 +46,7 @@ def learn(lesson: Lesson, display: Display) -> Model:
         held_out=held,
         pile=pile_after(lesson),
         seen=torch.cat([seen, lesson.digests]).unique(),
+        exact=taught_too(before.exact, lesson.intake) if before and before.exact else b"",
     )
 
 
