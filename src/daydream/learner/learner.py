@@ -19,7 +19,6 @@ from daydream.engine import Display, Hardware
 from daydream.errors import UserError, unknown
 from daydream.export.classifier import Classifier, of_state
 from daydream.learner import model_file
-from daydream.learner.advice import Doubt, Outlook
 from daydream.learner.beside import renamed_too
 from daydream.learner.calibration import rejection_threshold
 from daydream.learner.intake import Intake, read_known, read_labelled, read_pile, take_in, typical_side
@@ -31,6 +30,7 @@ from daydream.learner.pictures import Picture, stored
 from daydream.learner.rejection import check_share
 from daydream.learner.reports import ClassReport, TestReport, report
 from daydream.learner.settings import Choice, LessonSettings, ModelSettings, choose_lesson, choose_model
+from daydream.learner.trained import Trained
 from daydream.learner.verdict import judge, kept_pile, learn
 from daydream.methods.method import Method
 from daydream.nets.efficientnet_lite import published_side
@@ -38,7 +38,7 @@ from daydream.nets.network import is_pretrained
 from daydream.settings import from_dict, sorted_into
 
 
-class Learner:
+class Learner(Trained):
     """A classifier that learns classes lesson by lesson; all it knows is its `model`."""
 
     kind: Literal["adapting"] = "adapting"
@@ -271,36 +271,6 @@ class Learner:
         model = renamed(self.taught, names.index(name), to)
         self.model = replace(model, exact=renamed_too(model.exact, name, to)) if model.exact else model
 
-    def forget(self, *names: str) -> None:
-        raise cannot("forget", "its network was trained on all pictures at once: learn the others anew")
-
-    def forget_pictures(self, folder: str | Path) -> int:
-        raise cannot("forget", "its network was trained on all pictures at once: learn the others anew")
-
-    def forget_digests(self, digests: Tensor) -> None:
-        raise cannot("forget", "its network was trained on all pictures at once: learn the others anew")
-
-    def merge(self, names: Sequence[str], into: str) -> None:
-        raise cannot("merge classes", "its network was trained to tell them apart: learn them anew as one")
-
-    def move(self, digests: Tensor, to: str) -> None:
-        raise cannot("move pictures", "its network was trained with them where they are: learn anew")
-
-    def undo(self) -> None:
-        raise cannot("undo", "its file keeps one state of the network: take a copy of the file before a lesson")
-
-    def neighbours(self, picture: Picture, count: int) -> list[tuple[int, str, float]]:
-        raise cannot("say which pictures are near", "it keeps no features, which change with each lesson")
-
-    def doubts(self) -> list[Doubt]:
-        raise cannot("doubt its pictures", "it has trained on them, so it finds them all likely")
-
-    def ask_next(self, folder: str | Path, count: int, *, display: Display | None = None) -> tuple[ImageSet, Tensor]:
-        raise cannot("say what to label next", "it keeps no features to compare pictures by")
-
-    def outlook(self) -> Outlook:
-        raise cannot("say what would help it", "it would have to be trained again without some pictures")
-
     @property
     def classifier(self) -> Classifier:
         """Return the network with all that is needed to use it elsewhere, and no more."""
@@ -326,10 +296,6 @@ class Learner:
 def choose_hardware(device: str) -> Hardware:
     """Return the device as found; a lesson of minutes is not worth a compilation."""
     return Hardware.choose(device, "auto", compile=False, capture=None)
-
-
-def cannot(what: str, why: str) -> UserError:
-    return UserError(f"a model of the adapting learner cannot {what}: {why}")
 
 
 def renamed(model: Model, label: int, to: str) -> Model:
