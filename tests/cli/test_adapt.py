@@ -25,7 +25,7 @@ def test_both_numbers_are_said_and_the_better_is_kept(
     code, out, err = call(capsys, "learn", model, a, "--adapt", "auto", "--image-size=32", "--device=cpu")
     assert code == 0, err
     assert "% right on 2 pictures that neither saw, exact: " in out
-    assert ("lessons are no longer exact (--adapt off goes back)" in out) == better
+    assert ("lessons are no longer exact, the file keeps pictures (--adapt off goes back)" in out) == better
     assert ("so it stays exact" in out) != better
     _, out, _ = call(capsys, "classes", model, "--json")
     assert json.loads(out)["kind"] == ("adapting" if better else "exact")

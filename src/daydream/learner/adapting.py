@@ -63,7 +63,7 @@ class Trial:
         theirs, ours = (100 * float(right.double().mean()) for right in (self.adapting, self.exact))
         found = f"adapting: {theirs:.1f} % right on {len(self.exact)} pictures that neither saw, exact: {ours:.1f} %"
         if self.better:
-            return f"{found}: it adapts, and lessons are no longer exact (--adapt off goes back)"
+            return f"{found}: it adapts; lessons are no longer exact, the file keeps pictures (--adapt off goes back)"
         return f"{found}: not better by two standard errors ({SURE * self.error:.1f} points), so it stays exact"
 
 
