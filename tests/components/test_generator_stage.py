@@ -16,6 +16,7 @@ from torch import Tensor
 from daydream.components.generator_stage import CLASSES, EXEMPLARS, UNLABELLED, dealer
 from daydream.components.imagination_settings import FORMS, ImaginationSettings
 from daydream.components.mining import PER_CLASS
+from daydream.engine import Diverged
 from daydream.engine.feed import Feed
 from daydream.experiment.experiment import Experiment
 from daydream.methods.method import network
@@ -56,6 +57,26 @@ def test_a_generator_learns(form: str, lr: float, base: State) -> None:
     losses = drive(experiment, state, 0, 2, experiment.stages(experiment.stream.task(0))[-1]).epochs
     totals = [sum(row.values()) for row in losses]
     assert totals[-1] < 0.8 * totals[0], totals
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+def test_relative_losses_train_on_maps_of_any_scale(scale: int, base: State) -> None:
+    """What grey pictures did: a Gram matrix grows with the square of the maps, and the losses as printed diverge."""
+
+    def trained(form: str) -> list[float]:
+        experiment = tiny_experiment("imagine", imagination={"generator_epochs": 2, "generator_form": form})
+        state = copy.deepcopy(base)
+        del state.nets["generators"]
+        network(state).lower.register_forward_hook(lambda module, given, maps: scale * maps)
+        network(state).upper.register_forward_pre_hook(lambda module, given: given[0] / scale)
+        rows = drive(experiment, state, 0, 2, experiment.stages(experiment.stream.task(0))[-1]).epochs
+        return [sum(row.values()) for row in rows]
+
+    totals = trained("relative")
+    assert totals[-1] < totals[0] < 20, totals
+    if scale > 1:
+        with pytest.raises(Diverged):
+            trained("paper")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ from daydream.stages.losses import (
     pooled_contrast,
     pooled_decoupling,
     regression,
+    relative_contrast,
+    relative_decoupling,
     semantic_contrast,
     semantic_decoupling,
     soft_cross_entropy,
@@ -283,7 +285,32 @@ def test_pooled_decoupling() -> None:
     assert float(pooled_decoupling(maps(1), maps(2))) == pytest.approx(total / 6, rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", [semantic_contrast, semantic_decoupling, pooled_contrast, pooled_decoupling])
+def energy(grids: list) -> float:
+    """The mean over samples and pixels of a map's squared length, by loops."""
+    sums = [sum(value**2 for channel in grid for row in channel for value in row) for grid in grids]
+    return sum(sums) / len(sums) / (len(grids[0][0]) * len(grids[0][0][0]))
+
+
+def test_relative_losses_are_those_printed_in_units_of_the_real_maps() -> None:
+    unit, pixels = energy(maps(2).double().tolist()), maps(2)[0, 0].numel()
+    expected = mean_distance(maps(1), maps(2), averages) / unit**0.5
+    assert float(relative_contrast(maps(1), maps(2))) == pytest.approx(expected, rel=1e-5)
+    expected = mean_distance(maps(1), maps(2), gram_by_loop) / (unit * pixels)
+    assert float(relative_decoupling(maps(1), maps(2))) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [relative_contrast, relative_decoupling])
+def test_relative_losses_are_equal_at_any_scale_and_finite_at_none(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    assert float(loss(50 * maps(1), 50 * maps(2))) == pytest.approx(float(loss(maps(1), maps(2))), rel=1e-5)
+    assert float(loss(maps(1), 0 * maps(2))) < float("inf")
+
+
+RELATIVE = [relative_contrast, relative_decoupling]
+
+
+@pytest.mark.parametrize(
+    "loss", [semantic_contrast, semantic_decoupling, pooled_contrast, pooled_decoupling, *RELATIVE]
+)
 def test_equal_maps_cost_nothing_and_low_precision_is_summed_in_high(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
     assert float(loss(maps(1), maps(1))) == 0
     low = loss(maps(1).bfloat16(), maps(2).bfloat16())

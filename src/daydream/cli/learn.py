@@ -82,18 +82,20 @@ def learn(
         from daydream.cli.model_tables import lesson_text
         from daydream.cli.progress import make_display
         from daydream.engine import Interrupted
+        from daydream.learner import lesson_checkpoint
 
         learner, screen = opened(model, values, device), console(stderr=as_json)
         display = make_display(switch, screen, quiet)
         show = partial(screen.print, highlight=False) if not quiet else ignored
         settings = from_dict(LessonSettings, values["lesson"])
         try:
-            record = lesson(learner, (folder, unlabeled, test), settings, display, show)
+            record = lesson(learner, model, (folder, unlabeled, test), settings, display, show)
         finally:
             display.close()
         if switch.asked:
             raise Interrupted
         learner.save(model)
+        lesson_checkpoint.drop(model)
         if learner.kind == "exact":
             cast("ExactLearner", learner).make_ready()
     if as_json:
@@ -104,6 +106,7 @@ def learn(
 
 def lesson(
     learner: "Teachable",
+    model: Path,
     folders: tuple[Path, Path | None, Path | None],
     settings: LessonSettings,
     display: "Display",
@@ -118,7 +121,7 @@ def lesson(
     adapting = cast("Learner", learner)
     ready, choices = adapting.prepare(*folders, settings)
     show(choices_table(choices))
-    return adapting.take(ready, display)
+    return adapting.take(ready, display, beside=model)
 
 
 def ignored(_: Any) -> None:

@@ -21,6 +21,8 @@ from daydream.stages.stage import SGD, Batch, Batches, Draw, Group, Stage, State
 
 EXEMPLARS, UNLABELLED = 4, 5  # of a class in an update (released code)
 REAL = EXEMPLARS * UNLABELLED
+BANK = "new_generators"
+"""What the state calls generators while they train."""
 CLASSES = 6  # in an update of the released code, at most: its losses are means over them, ours over all new classes
 
 
@@ -45,13 +47,13 @@ class GeneratorTraining:
             name="imagine",
             epochs=settings.generator_epochs,
             steps=settings.generator_updates,
-            trains=lambda state: [Group(list(state.nets["new_generators"].parameters()))],
+            trains=lambda state: [Group(list(state.nets[BANK].parameters()))],
             streams=self.streams,
             losses=self.losses,
             # The losses are means over all classes here, over those of one update there.
             optimizer=SGD(lr=(settings.generator_lr or self.form.lr) * together, weight_decay=5e-4 / together),
             schedule=schedules.step_down([20, 30, 35], of=40),
-            train_mode=frozenset({"new_generators"}),
+            train_mode=frozenset({BANK}),
             begin=self.begin,
             finish=finish,
         )
@@ -70,7 +72,7 @@ class GeneratorTraining:
                 width=0 if width == full else width,
                 skip=self.settings.generator_start == "exemplar",
             )
-        state.nets["new_generators"] = bank.to(state.device)
+        state.nets[BANK] = bank.to(state.device)
 
     def streams(self, state: State) -> Mapping[str, Batches]:
         task, groups, augment = self.task, self.groups, self.setup.augment
@@ -92,7 +94,7 @@ class GeneratorTraining:
 
     def losses(self, state: State, batch: Batch) -> Mapping[str, Tensor]:
         """Return the paper's losses of every exemplar of a class mixed with every unlabelled image."""
-        net, bank, groups, form = network(state), state.nets["new_generators"], self.groups, self.form
+        net, bank, groups, form = network(state), state.nets[BANK], self.groups, self.form
         with torch.no_grad():
             maps = net.lower(torch.cat([batch[name].images for name in ("exemplars", "pile", "real")]))
         h_m, h_u, h_k = maps.split([groups * EXEMPLARS, groups * UNLABELLED, groups * REAL])
@@ -116,7 +118,7 @@ class GeneratorTraining:
 
 def finish(state: State) -> None:
     """Freeze the new generators and put them beside those of old classes."""
-    fresh, known = state.nets.pop("new_generators"), state.nets.get("generators")
+    fresh, known = state.nets.pop(BANK), state.nets.get("generators")
     assert isinstance(fresh, GeneratorBank)
     fresh.requires_grad_(False)
     state.nets["generators"] = known.extended(fresh) if isinstance(known, GeneratorBank) else fresh

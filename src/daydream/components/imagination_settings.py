@@ -23,6 +23,7 @@ FORMS = {
     # The paper prints no trade-offs: these were searched on held-out images (docs/results.md).
     "paper": Form(loss.semantic_contrast, loss.semantic_decoupling, decoupling=0.01, lr=0.01),
     "pooled": Form(loss.pooled_contrast, loss.pooled_decoupling, decoupling=2.0, lr=0.1),  # released code
+    "relative": Form(loss.relative_contrast, loss.relative_decoupling, decoupling=1.0, lr=0.01),
 }
 
 
@@ -32,6 +33,12 @@ class ImaginationSettings:
 
     imagine: bool = setting(False, "carry generators and replay what they imagine (always on for --method imagine)")
     counterparts: int = setting(2, "imagined counterparts per exemplar in a batch, n; 0 is the method without (paper)")
+    counterparts_from: Literal["generators", "hard", "exemplars", "real", "nothing"] = setting(
+        "generators",
+        "what makes counterparts: generators, or the exemplar's map moved up the network's loss (hard); or, as a "
+        "control, the exemplar's own map, real maps of its class (an oracle: no learner has them), nothing",
+        expert=True,
+    )
     imagined_weight: float = setting(
         1.0, "weight of the counterparts' cross-entropy in the mean over all samples", expert=True
     )
@@ -39,8 +46,8 @@ class ImaginationSettings:
     generator_updates: int = setting(25, "updates in an epoch of generator training (released code)", expert=True)
     generator_lr: float | None = setting(
         None,
-        "learning rate, x0.1 after 1/2, 3/4 and 7/8 of the epochs; by default 0.01 (paper; searched) or 0.1 (pooled; "
-        "released code)",
+        "learning rate, x0.1 after 1/2, 3/4 and 7/8 of the epochs; by default 0.01 (paper; searched; relative) or 0.1 "
+        "(pooled; released code)",
         expert=True,
     )
     generator_depth: int = setting(2, "residual blocks of a generator, d (paper, section 4.4)", expert=True)
@@ -52,8 +59,10 @@ class ImaginationSettings:
         "what an untrained generator gives: noise (paper), or the exemplar, to which it then learns to add",
         expert=True,
     )
-    generator_form: Literal["paper", "pooled"] = setting(
-        "paper", "losses as printed, or as in the released code", expert=True
+    generator_form: Literal["paper", "pooled", "relative"] = setting(
+        "paper",
+        "losses as printed, as in the released code, or as printed in units of the maps (relative; lessons)",
+        expert=True,
     )
     generator_losses: Literal["ce", "sc", "sc+sdc", "sc+sdc+cyc"] = setting(
         "sc+sdc+cyc",
@@ -62,7 +71,8 @@ class ImaginationSettings:
     )
     decoupling: float | None = setting(
         None,
-        "weight of the decoupling losses, lambda; by default 0.01 (paper; searched) or 2 (pooled; released code)",
+        "weight of the decoupling losses, lambda; by default 0.01 (paper; searched), 2 (pooled; released code) or 1 "
+        "(relative)",
         expert=True,
     )
     cycle: float = setting(0.3, "weight of the cycle losses, lambda_cyc (released code)", expert=True)

@@ -4,10 +4,11 @@ from daydream.engine.display import Display, Place
 from daydream.engine.engine import Engine
 from daydream.engine.hardware import Hardware
 from daydream.engine.lockstep import Lockstep
-from daydream.engine.loop import EpochReport, Interrupted, Partial, Training, Watcher
+from daydream.engine.loop import Diverged, EpochReport, Interrupted, Partial, Training, Watcher
 
 __all__ = [
     "Display",
+    "Diverged",
     "Engine",
     "EpochReport",
     "Hardware",

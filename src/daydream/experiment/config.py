@@ -96,14 +96,15 @@ class Config:
         from daydream.methods import load_method
 
         kind, components = load_method(self.run.method), {key: getattr(self, key) for key in KEYS}
-        usual = sections_of(self.run.data, self.run.method)
+        usual = sections_of(self.run.data, self.run.method, self.run.backbone)
         return CarriedSettings(name=self.run.method, kind=kind, usual=usual, **components)
 
 
-def sections_of(data: str, method: str) -> dict[str, type]:
+def sections_of(data: str, method: str, backbone: str = "") -> dict[str, type]:
     """Return the settings of a run on a data set by a method, by section, with the defaults that suit both.
 
-    A data set that one size cannot serve says so in its `DEFAULTS`.
+    A data set that one size cannot serve says so in its `DEFAULTS`. Maps of published weights are of another scale than
+    those of a network trained here, for which the paper's losses were weighted.
     """
     from daydream.components.settings import component_settings
     from daydream.data import source
@@ -111,7 +112,9 @@ def sections_of(data: str, method: str) -> dict[str, type]:
 
     kind, own = load_method(method), source(data)
     sections = {"run": RunSettings, "data": own.Settings, "method": kind.Settings, **component_settings(kind)}
-    usual = getattr(own, "DEFAULTS", {})
+    published = backbone.startswith("efficientnet-") and not backbone.endswith("+untrained")
+    scale = {"generator_form": "relative"} if published or backbone.endswith("+pretrained") else {}
+    usual = {**getattr(own, "DEFAULTS", {}), **scale}
     return {key: settings if key == "data" else with_defaults(settings, usual) for key, settings in sections.items()}
 
 
@@ -128,7 +131,7 @@ def make_config(
 
     plain = from_dict(RunSettings, run)
     kind = load_method(plain.method)
-    sections = sections_of(plain.data, plain.method)
+    sections = sections_of(plain.data, plain.method, plain.backbone)
     settings: RunSettings = from_dict(sections["run"], run)
     settings = dataclasses.replace(
         settings,

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_bytes
+from safetensors.torch import save as save_bytes
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -53,6 +55,48 @@ class _Newer(Exception):
 
 def save(path: Path, content: Content) -> None:
     """Write a file, whole or not at all; a new one is its owner's alone."""
+    metadata, tensors = _parts(content)
+    try:
+        with atomic.replacing(path, atomic.rights_of(path)) as part:
+            rights = part.stat().st_mode
+            save_file(tensors, part, metadata)
+            part.chmod(rights)
+    except (OSError, SafetensorError) as error:
+        before = "; the model that was there is untouched" if path.exists() else ""
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be written: {reason}{before}") from error
+
+
+def load(path: Path, device: torch.device) -> Content:
+    """Read a file back; one that is damaged or none of ours is said in one line."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = _about(file.metadata())
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return _content(about, tensors, device)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
+    except _Newer as error:
+        raise UserError(f"{path} {error}") from None
+    except DAMAGE as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path} is damaged or no model ({reason}); take a copy of it that is whole") from error
+
+
+def as_bytes(content: Content) -> bytes:
+    """Return what `save` writes, to stand inside another file."""
+    metadata, tensors = _parts(content)
+    return save_bytes(tensors, metadata)
+
+
+def of_bytes(data: bytes, device: torch.device) -> Content:
+    """Read what `as_bytes` gives; whoever reads the file around it says what is damaged."""
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    return _content(_about(json.loads(header).get("__metadata__")), load_bytes(data), device)
+
+
+def _parts(content: Content) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the metadata of a file, and its tensors by name."""
     words, tensors = packed(content.model)
     net = content.net
     tensors |= {f"net/{k}": v for k, v in net.state_dict().items() if not k.startswith("head.")}
@@ -66,34 +110,15 @@ def save(path: Path, content: Content) -> None:
         "history": [written(history) for history in (content.history, *content.earlier)],
     }
     metadata = {"kind": KIND, "about": json.dumps(about)}
-    try:
-        with atomic.replacing(path, atomic.rights_of(path)) as part:
-            rights = part.stat().st_mode
-            save_file({name: value.contiguous().cpu() for name, value in tensors.items()}, part, metadata)
-            part.chmod(rights)
-    except (OSError, SafetensorError) as error:
-        before = "; the model that was there is untouched" if path.exists() else ""
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path} cannot be written: {reason}{before}") from error
+    return metadata, {name: value.contiguous().cpu() for name, value in tensors.items()}
 
 
-def load(path: Path, device: torch.device) -> Content:
-    """Read a file back; one that is damaged or none of ours is said in one line."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            require(metadata.get("kind") == KIND, "it is no model of the exact learner")
-            about = json.loads(metadata["about"])
-            _check_format(about)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return _content(about, tensors, device)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
-    except _Newer as error:
-        raise UserError(f"{path} {error}") from None
-    except DAMAGE as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is damaged or no model ({reason}); take a copy of it that is whole") from error
+def _about(metadata: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the words of a file's metadata, once they are known to be ours."""
+    require((metadata or {}).get("kind") == KIND, "it is no model of the exact learner")
+    about: dict[str, Any] = json.loads((metadata or {})["about"])
+    _check_format(about)
+    return about
 
 
 def _check_format(about: Mapping[str, Any]) -> None:

@@ -84,18 +84,27 @@ class ExactLearner:
     @classmethod
     def load(cls, path: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu") -> "ExactLearner":
         """Read a model file. Nothing in it can run code."""
-        content = exact_file.load(Path(path), _device(device))
-        embed, model = Embedder(content.net, content.prepare, cache), content.model
-        if embed.identity != model.embedding:
+        learner = cls.of(exact_file.load(Path(path), _device(device)), cache)
+        if learner.embed.identity != learner.taught.embedding:
             raise UserError(f"{path} is damaged (its features are of another network than its own)")
+        return learner
+
+    @classmethod
+    def of(cls, content: Content, cache: FeatureCache | None = None) -> "ExactLearner":
+        """Return the learner that a file's content is of."""
+        embed, model = Embedder(content.net, content.prepare, cache), content.model
         learner = cls(embed, content.origin, model, model.known.features is not None)
         learner.past, learner.earlier = content.history, content.earlier
         return learner
 
+    @property
+    def content(self) -> Content:
+        """Return all that its file holds."""
+        return Content(self.embed.net, self.origin, self.embed.prepare, self.taught, self.past, self.earlier)
+
     def save(self, path: str | Path) -> None:
         """Write the model file, whole or not at all; a new one is its owner's alone."""
-        content = Content(self.embed.net, self.origin, self.embed.prepare, self.taught, self.past, self.earlier)
-        exact_file.save(Path(path), content)
+        exact_file.save(Path(path), self.content)
 
     @property
     def taught(self) -> ExactModel:

@@ -32,6 +32,8 @@ from daydream.learner.settings import Choice, LessonSettings, ModelSettings, cho
 from daydream.learner.trained import Trained
 from daydream.learner.verdict import judge, kept_pile, learn
 from daydream.methods.method import Method
+from daydream.nets.efficientnet_lite import published_side
+from daydream.nets.network import is_pretrained
 from daydream.settings import from_dict, sorted_into
 
 
@@ -114,9 +116,9 @@ class Learner(Trained):
         lesson, _ = self.prepare(Path(folder), unlabeled, test, from_dict(LessonSettings, settings))
         return self.take(lesson, display)
 
-    def take(self, lesson: Lesson, display: Display | None = None) -> LessonRecord:
-        """Take a lesson that was prepared."""
-        self.model = learn(lesson, display or Display())
+    def take(self, lesson: Lesson, display: Display | None = None, beside: Path | None = None) -> LessonRecord:
+        """Take a lesson that was prepared; a long one is kept meanwhile `beside` the file that the model goes to."""
+        self.model = learn(lesson, display or Display(), beside)
         return self.model.lessons[-1]
 
     def prepare(
@@ -125,8 +127,9 @@ class Learner(Trained):
         """Read and check all that a lesson needs, and choose what was not given."""
         device = "cuda" if self.hardware.device.type == "cuda" else "cpu"
         if self.model is None:
-            model, choices = choose_model(self.given, typical_side(folder), device)
-            preprocessing = Preprocessing.of(cast(int, model.image_size))
+            trained_at = published_side(self.given.backbone) if self.given.backbone else None
+            model, choices = choose_model(self.given, typical_side(folder), device, trained_at)
+            preprocessing = Preprocessing.of(cast(int, model.image_size), cast(str, model.backbone))
         else:
             model, choices, preprocessing = self.model.settings, [], self.model.preprocessing
         kind = method_class(model.method)
@@ -138,7 +141,13 @@ class Learner(Trained):
         pile = read_pile(Path(unlabeled), preprocessing.canvas) if unlabeled is not None else kept
         usual = kind.Settings()
         chosen, more = choose_lesson(
-            settings, len(intake.train), preprocessing.image_bytes, usual.lr, usual.batch_size, device
+            settings,
+            len(intake.train),
+            preprocessing.image_bytes,
+            usual.lr,
+            usual.batch_size,
+            device,
+            pretrained=is_pretrained(cast(str, model.backbone)),
         )
         lesson = Lesson(
             Given(

@@ -11,16 +11,25 @@ from daydream.learner.model import Preprocessing
 from daydream.learner.settings import LessonSettings, ModelSettings
 from daydream.methods import METHODS, load_method
 from daydream.methods.method import Method, Setup
-from daydream.nets.network import check_backbone
+from daydream.nets.network import architecture, check_backbone
 from daydream.protocol.memory import Budget
 from daydream.settings import from_dict, with_defaults
 
 Sections = Mapping[str, Mapping[str, Any]]
 """Settings of components, by section."""
-OWN = frozenset({"imagine", "generator_epochs", "generator_width", "unlabeled", "pile_classes", "pile_exclude"})
-"""Settings of components that a lesson decides itself or has under its own names."""
-GENTLE = {"generator_start": "exemplar"}
-"""Defaults of a lesson: it may be short, and a generator that has learnt little must do no harm."""
+OWN = frozenset(
+    {
+        *("imagine", "counterparts_from", "generator_epochs", "generator_width"),
+        *("unlabeled", "pile_classes", "pile_exclude"),
+    }
+)
+"""Settings of components that a lesson decides itself or has under its own names, and controls for experiments."""
+GENTLE = {"generator_start": "exemplar", "generator_form": "relative"}
+"""Defaults of a lesson: it may be short, and a generator that has learnt little must do no harm.
+
+Losses as printed grow with the square of a network's maps: those of a short lesson on grey pictures were so large that
+generators diverged, or at a hundredth of the learning rate gave counterparts of other classes.
+"""
 
 
 def method_class(name: str | None) -> type[Method[Any]]:
@@ -59,10 +68,23 @@ def carried_settings(
     given = {key: dict(carried.get(key, {})) for key in component_settings(kind)}
     if not has_pile:
         return CarriedSettings.of(name, kind, {"parts": given.get("parts", {})})
+    if given.get("imagination", {}).get("counterparts_from", "generators") != "generators":
+        raise UserError(
+            "counterparts_from is for experiments, its controls compare and its oracle needs images that a lesson has "
+            "lost: use it in a run"
+        )
     if "imagination" in given:
         own = {"generator_epochs": lesson.generator_epochs, "generator_width": settings.generator_width}
         given["imagination"] = {**GENTLE, **given["imagination"], **own, "imagine": True}
     return CarriedSettings.of(name, kind, given)
+
+
+def without_pile(settings: ModelSettings, carried: Sections) -> CarriedSettings:
+    """Return the settings of what a lesson carries that leaves its unlabelled images out, whatever its method."""
+    kind = method_class(settings.method)
+    off: Sections = {"imagination": {"counterparts": 0}, "pile": {"pile_distill": 0.0}}
+    given = {key: values for key, values in off.items() if key in component_settings(kind)}
+    return CarriedSettings.of(settings.method or "replay", kind, {"parts": carried.get("parts", {}), **given})
 
 
 def make_method(
@@ -76,7 +98,7 @@ def make_method(
     assert settings.cut is not None
     assert settings.memory is not None
     kind = method_class(settings.method)
-    check_backbone(settings.backbone, settings.cut)
+    check_backbone(architecture(settings.backbone), settings.cut)  # a model brings its weights, a first lesson asks
     recipe = {} if lesson is None else recipe_of(settings, kind, lesson, pile is not None)
     prepare, augment = preprocessing.prepare, preprocessing.augment
     budget = Budget("per_class", settings.memory)

@@ -14,11 +14,12 @@ from daydream.data.augment import AUGMENTATIONS, Augment, Prepare
 from daydream.data.images import ImageSet, Resident
 from daydream.data.sources.folder import MEAN, STD, Settings
 from daydream.learner.settings import ModelSettings
+from daydream.nets.efficientnet_lite import normalisation
 from daydream.nets.generators import GeneratorBank
 from daydream.stages.stage import State
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Preprocessing:
     """How a picture becomes what the network sees: short side to `canvas`, centre square, crop to `size`, normalise."""
 
@@ -29,10 +30,11 @@ class Preprocessing:
     std: tuple[float, ...] = STD
 
     @classmethod
-    def of(cls, image_size: int) -> "Preprocessing":
-        """Return that of a folder of images at a size."""
+    def of(cls, image_size: int, backbone: str) -> "Preprocessing":
+        """Return that of a folder of images at a size; published weights bring their own normalisation."""
         folder = Settings(image_size=image_size)
-        return cls(size=image_size, canvas=folder.canvas, augmentation=folder.augmentation)  # type: ignore[arg-type]
+        mean, std = normalisation(backbone, MEAN, STD)
+        return cls(image_size, folder.canvas, folder.augmentation, mean, std)  # type: ignore[arg-type]
 
     @property
     def prepare(self) -> Prepare:

@@ -19,6 +19,7 @@ PILE_IMAGES, PILE_BYTES = 1000, 2**26
 """The share of a pile that is kept is bounded by both."""
 STEPS = {"cpu": 1200, "cuda": 8000}
 """Training steps that a lesson aims at; few images are then seen often."""
+PRETRAINED_STEPS = {"cpu": 240, "cuda": 2000}
 EPOCHS = (10, 160)
 GENERATOR_EPOCHS = {"cpu": 10, "cuda": 40}
 GENERATOR_WIDTH = {"cpu": 32, "cuda": 128}
@@ -36,8 +37,9 @@ class ModelSettings:
     )
     backbone: str | None = setting(
         None,
-        "network: efficientnet-lite0, -lite1 or -lite2, frozen; resnet32, resnet10, resnet18, resnet18-small or "
-        "timm:NAME, trained; by default efficientnet-lite0, or with a method one for the image size",
+        "network: efficientnet-lite0, -lite1 or -lite2, frozen (with a method the upper half trains); resnet32, "
+        "resnet10, resnet18, resnet18-small or timm:NAME, trained; by default efficientnet-lite0, or with a method one "
+        "for the image size",
     )
     cut: str | None = setting(
         None, "the stage the network is cut after, into two halves; by default stage3", expert=True
@@ -107,8 +109,13 @@ class Choice:
     why: str
 
 
-def choose_model(given: ModelSettings, side: int, device: str) -> tuple[ModelSettings, list[Choice]]:
-    """Fill in what a new model was not told, from the median short side of its pictures and the device."""
+def choose_model(
+    given: ModelSettings, side: int, device: str, trained_at: int | None = None
+) -> tuple[ModelSettings, list[Choice]]:
+    """Fill in what a new model was not told, from the median short side of its pictures and the device.
+
+    `trained_at` is the side of the images that its weights, where they are published ones, were trained on.
+    """
     fitting = [size for size in SIZES if size <= (side if device == "cuda" else min(side, SMALL))]
     chosen: dict[str, tuple[Any, str]] = {
         "image_size": (max(fitting, default=SIZES[0]), f"the median picture is {side} pixels, on {device}"),
@@ -117,6 +124,8 @@ def choose_model(given: ModelSettings, side: int, device: str) -> tuple[ModelSet
         "generator_width": (GENERATOR_WIDTH[device], f"on {device}"),
         "seed": (1, "default"),
     }
+    if trained_at is not None:
+        chosen["image_size"] = (trained_at, f"{given.backbone} was trained at it")
     size = given.image_size or chosen["image_size"][0]
     chosen["backbone"] = ("resnet32" if size <= SIZES[0] else "resnet18", f"for images of {size} pixels")
     filled, choices = _filled(given, chosen)
@@ -124,19 +133,26 @@ def choose_model(given: ModelSettings, side: int, device: str) -> tuple[ModelSet
 
 
 def choose_lesson(
-    given: LessonSettings, images: int, image_bytes: int, lr: float, batch: int, device: str
+    given: LessonSettings,
+    images: int,
+    image_bytes: int,
+    lr: float,
+    batch: int,
+    device: str,
+    pretrained: bool = False,
 ) -> tuple[LessonSettings, list[Choice]]:
     """Fill in what a lesson was not told; `lr` and `batch` are the method's own defaults."""
+    aim = PRETRAINED_STEPS[device] if pretrained else STEPS[device]
     smallest, largest = BATCHES
     size = smallest
     while size < largest and images >= 2 * size * STEPS_PER_EPOCH:
         size *= 2
     size = given.batch_size or size
     steps = max(1, -(-images // size))
-    epochs = min(max(round(STEPS[device] / steps), EPOCHS[0]), EPOCHS[1])
+    epochs = min(max(round(aim / steps), EPOCHS[0]), EPOCHS[1])
     pile = min(PILE_IMAGES, PILE_BYTES // image_bytes)
     chosen: dict[str, tuple[Any, str]] = {
-        "epochs": (epochs, f"{images:,} images; aims at {STEPS[device]:,} steps on {device}"),
+        "epochs": (epochs, f"{images:,} images; aims at {aim:,} steps on {device}"),
         "batch_size": (size, f"{images:,} images"),
         "lr": (round(lr * (size / batch) ** 0.5, 5), f"{lr:g} for batches of {batch}, by the root of the size"),
         "generator_epochs": (GENERATOR_EPOCHS[device], f"on {device}"),

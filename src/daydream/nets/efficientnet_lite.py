@@ -204,3 +204,11 @@ def normalisation(
         return mean, std
     about = PUBLISHED[parsed(backbone)[0]]
     return about.mean, about.std
+
+
+def published_side(backbone: str) -> int | None:
+    """Return the side of images that suits a backbone's published weights: in its name, or that of their training."""
+    if not backbone.startswith(FAMILY) or backbone.endswith(UNTRAINED):
+        return None
+    net, side, _ = parsed(backbone)
+    return side or PUBLISHED[net].size

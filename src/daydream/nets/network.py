@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,11 @@ def make_backbone(backbone: str) -> Backbone:
     return timm_backbone(backbone) if backbone.startswith(PREFIX) else BACKBONES[backbone]()
 
 
+def is_pretrained(backbone: str) -> bool:
+    """Say whether a backbone starts from published weights."""
+    return architecture(backbone) != backbone
+
+
 def architecture(backbone: str) -> str:
     """Return a backbone's name without its starting weights: all that is needed to load other weights into it."""
     return without_weights(backbone) if backbone.startswith(FAMILY) else timm_architecture(backbone)
@@ -72,6 +77,11 @@ class Half(Hosting, nn.Sequential):
         """Whether passes under autocast run by our own kernels (`kernel_stages.py`), which need a GPU."""
         self.compiled: set[tuple[object, ...]] = set()
         """The passes whose kernels are compiled."""
+        self.fixed = False
+        """Whether it stays as it is, statistics of batch norm too, whatever trains."""
+
+    def train(self, mode: bool = True) -> Self:
+        return super().train(mode and not self.fixed)
 
     @contextlib.contextmanager
     def hosting(self, hosts: int | None) -> Iterator[None]:
@@ -97,6 +107,9 @@ class Half(Hosting, nn.Sequential):
     def forward(self, x: Tensor, every: bool = False) -> Any:
         """Return what the last of them gives, or with `every` a list of the maps of all stages."""
         run = self.by_kernels(x) if self.kernels and torch.is_autocast_enabled(x.device.type) else call
+        if self.fixed and torch.is_grad_enabled():
+            with torch.no_grad():
+                return self(x, every)
         found = []
         for name, module in self.named_children():
             x = call(module, x) if isinstance(module, Pool) else run(module, x)
@@ -216,6 +229,14 @@ class Network(nn.Module):
         twin = type(self)(**self.config())
         twin.load_state_dict(self.state_dict())
         return twin.to(next(self.parameters()).device).eval().requires_grad_(False)
+
+
+def fix_lower_halves(module: nn.Module) -> None:
+    """Keep the lower half of every network in a module as it is from now on."""
+    for net in module.modules():
+        if isinstance(net, Network):
+            net.lower.fixed = True
+            net.lower.eval()
 
 
 def parted(maps: Tensor, count: int) -> tuple[Tensor, Tensor]:

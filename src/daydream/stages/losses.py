@@ -231,7 +231,8 @@ def weighted_cross_entropy(scores: Tensor, labels: Tensor, weights: Tensor) -> T
 
 # The generators' losses (the paper's section 3.3). Maps are h [B, C, H, W]: B samples, C channels, H x W pixels. Each
 # loss is a mean over samples. The `paper` form is the equations as printed; the `pooled` form is that of the paper's
-# released code, which compares normalised, pooled energies and the Gram matrix of normalised channels.
+# released code, which compares normalised, pooled energies and the Gram matrix of normalised channels. The `relative`
+# form is ours: the equations as printed, in units of the real maps, for networks whose maps are of any scale.
 
 
 def semantic_contrast(mixed: Tensor, real: Tensor) -> Tensor:
@@ -262,6 +263,21 @@ def pooled_contrast(mixed: Tensor, real: Tensor) -> Tensor:
 def pooled_decoupling(mixed: Tensor, style: Tensor) -> Tensor:
     """L_SDC of the released code: mean over rows i of |W^_u,i - W^_mix,i|_2, W^ the Gram of L2-normalised channels."""
     return _mean_length(gram(_unit_channels(style)) - gram(_unit_channels(mixed)))
+
+
+def relative_contrast(mixed: Tensor, real: Tensor) -> Tensor:
+    """L_SC of maps of any scale: |GAP(h_k) - GAP(h_mix)|_2 / s, where s^2 = mean_b sum_c GAP(h_k^2), a constant."""
+    return semantic_contrast(mixed, real) / _energy(real).sqrt()
+
+
+def relative_decoupling(mixed: Tensor, style: Tensor) -> Tensor:
+    """L_SDC of maps of any scale: |Gram(h_u) - Gram(h_mix)|_F / (H W s^2), where s^2 = mean_b sum_c GAP(h_u^2)."""
+    return semantic_decoupling(mixed, style) / (style[0, 0].numel() * _energy(style))
+
+
+def _energy(maps: Tensor) -> Tensor:
+    """Return the mean squared length of maps' pixels, no gradient following it."""
+    return maps.detach().float().square().mean((0, 2, 3)).sum().clamp(min=FLAT)
 
 
 def _deviations(values: Tensor) -> Tensor:
