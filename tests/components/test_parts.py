@@ -15,7 +15,7 @@ from daydream.experiment.naming import command_of
 from daydream.methods import METHODS, load_method
 from daydream.storage.run_folder import RunFolder
 
-ALL_ON = {"blend": 0.5, "rotations": "all", "erase": 0.4}
+ALL_ON = {"blend": 0.5, "rotations": "all", "erase": 0.4, "augment": "strong"}
 TAUGHT = {"pile_distill": 0.5}
 
 
@@ -85,6 +85,7 @@ def test_a_head_with_turned_classes_is_not_exported(tmp_path: Path) -> None:
         ("replay", {}, {"erase": 1.0}, "--erase 1 must be"),
         ("replay", {}, {"erase": -0.1}, "--erase -0.1 must be"),
         ("replay", {}, {"rotations": "some"}, "one of none, base, all"),
+        ("replay", {}, {"augment": "very"}, "one of plain, strong"),
         ("joint", {}, {"blend": 0.5}, "--blend 0.5 does not fit method 'joint'"),
     ],
 )

@@ -9,6 +9,7 @@ from stages_driven import after_task, batch_of, begun, stirred
 from tiny_runs import TINY_DATA, Watch, tiny_experiment
 from torch import Tensor
 
+from daydream.components.pile import SUITED, WORTH, suited_weight
 from daydream.errors import UserError
 from daydream.experiment.experiment import Experiment
 from daydream.methods.method import network
@@ -192,3 +193,42 @@ def test_labels_alone_join_the_mean_over_all_samples(base: State) -> None:
     assert set(terms) == {*without, "pile_labels"}
     torch.testing.assert_close(terms["ce"], without["ce"] * real / (real + pile))
     torch.testing.assert_close(terms["pile_labels"], expected * pile / (real + pile))
+
+
+def test_the_weight_that_suits_falls_with_memory_and_with_the_share_of_new_classes() -> None:
+    assert suited_weight(10, 12, 200) == pytest.approx(SUITED * 10 / 12 * WORTH / (WORTH + 20))
+    by_memory = [suited_weight(10, 12, 10 * kept) for kept in (1, 2, 5, 10, 20, 40)]
+    assert by_memory == sorted(by_memory, reverse=True)
+    assert suited_weight(50, 100, 50) < suited_weight(50, 55, 50)
+
+
+@pytest.mark.parametrize("counterparts", [0, 2])
+def test_teaching_gives_soft_labels_the_weight_that_suits_and_distillation_its_own(counterparts: int) -> None:
+    imagination = {"counterparts": counterparts, "counterparts_from": "nothing"}
+    experiment = tiny_experiment("imagine", imagination=imagination, pile={"pile_teach": True})
+    assert experiment.config.carried.pile_distill == 0.5
+    state = after_task(experiment, experiment.fresh_state(), 0)
+    task = experiment.stream.task(1)
+    plain, carried = experiment.method.stages(task)[0], experiment.stages(task)[0]
+    state = stirred(begun(state, plain))
+    batch = batch_of(carried, state, 1)
+    with torch.no_grad():
+        terms, without = carried.losses(state, batch), plain.losses(state, batch)
+    real, old = len(batch["new"].labels) + len(batch["old"].labels), len(batch["old"].labels)
+    assert len(batch["pile"].labels) == (2 * old if counterparts else real // 2)
+    soft = suited_weight(2, 4, 12) * real / 2
+    assert {"pile_soft", "pile_distill"} <= set(terms)
+    torch.testing.assert_close(terms["ce"], without["ce"] * real / (real + soft + counterparts * old))
+
+
+def test_a_weight_that_is_given_beats_the_one_that_suits(base: State) -> None:
+    experiment = tiny_experiment(pile={"pile_teach": True, "pile_soft": 3.0, "pile_batch": 5})
+    task = experiment.stream.task(1)
+    plain, carried = experiment.method.stages(task)[0], experiment.stages(task)[0]
+    state = stirred(begun(base, plain))
+    batch = batch_of(carried, state, 1)
+    with torch.no_grad():
+        terms, without = carried.losses(state, batch), plain.losses(state, batch)
+    real = len(batch["new"].labels) + len(batch["old"].labels)
+    assert len(batch["pile"].labels) == 5
+    torch.testing.assert_close(terms["ce"], without["ce"] * real / (real + 3.0 * 5))

@@ -30,7 +30,7 @@ from daydream.storage.run_folder import RunFolder
 pytestmark = pytest.mark.slow
 
 SUPPORT = Path(__file__).parents[1] / "support"
-ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SUPPORT)}
+ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(SUPPORT), *filter(None, sys.path)])}
 
 
 @dataclass(frozen=True)

@@ -99,10 +99,12 @@ def test_validation_reports_on_training_images(tmp_path: Path) -> None:
     assert result["evaluated_on"] == "validation"
 
 
-def test_a_diverging_run_stops_and_leaves_its_last_good_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop_at", [None, 3])
+def test_a_diverging_run_stops_and_leaves_its_last_good_checkpoint(tmp_path: Path, stop_at: int | None) -> None:
+    """A Ctrl-C between a loss that is no number any more and the end of its epoch included."""
     experiment = tiny_experiment(lr=1e30, clamp=1e30)
     with pytest.raises(UserError, match="not finite in epoch 1 of stage 'train'"):
-        experiment.start(tmp_path / "run", Watch())
+        experiment.start(tmp_path / "run", Watch(stop_at))
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 

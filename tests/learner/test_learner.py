@@ -13,10 +13,11 @@ from PIL import Image
 from torch import Tensor
 
 from daydream import Learner
+from daydream.data.decode import paths_of
 from daydream.data.images import ImageSet, Resident
 from daydream.engine import Display, Engine, EpochReport, Interrupted, Place
 from daydream.errors import UserError
-from daydream.learner.intake import digests, paths_of, read_known, read_labelled, read_pile, take_in, typical_side
+from daydream.learner.intake import digests, read_known, read_labelled, read_pile, take_in, typical_side
 from daydream.learner.model import no_images
 from daydream.learner.settings import LessonSettings, ModelSettings, choose_lesson, choose_model
 from daydream.methods import METHODS, load_method

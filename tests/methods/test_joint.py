@@ -12,3 +12,8 @@ def test_it_sees_all_classes_so_far(kind: str, tasks: list[int]) -> None:
         train = experiment.stages(experiment.stream.task(index))[0]
         seen.append(len(train.streams(experiment.fresh_state())["new"].images.labels.unique()))
     assert seen == tasks
+
+
+def test_of_a_run_that_stops_it_sees_the_classes_before_the_stop() -> None:
+    experiment = tiny_experiment("joint", {"tasks": 2})
+    assert (experiment.num_tasks, experiment.stream.sizes) == (1, (4,))

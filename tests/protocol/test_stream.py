@@ -227,6 +227,15 @@ def test_merged_is_the_same_data_as_one_task() -> None:
     assert torch.equal(task.train.labels, stream.train.labels)
 
 
+def test_merged_may_stop_after_some_tasks() -> None:
+    stream = make_stream(dataset([4] * 6, [2] * 6), [5, 4, 3, 2, 1, 0], base=2, steps=2)
+    merged = stream.merged(2)
+    assert merged.sizes == (4,)
+    assert numbers(merged.train) == numbers(stream.task(1).seen)
+    assert numbers(merged.test) == numbers(stream.test_seen(1))
+    assert merged.task(0).num_classes == 4
+
+
 # --- held-out images -------------------------------------------------------------------------------------------------
 
 

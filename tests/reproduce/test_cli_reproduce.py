@@ -41,7 +41,10 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         (["ablation", "--scale", "smoke", "--cells", "basline"], "unknown cell 'basline'; did you mean 'baseline'?"),
         (["ablation", "--scale", "smoke", "--methods", "icarl"], "unknown method of this grid 'icarl'"),
         (["ablation", "--scale", "smal"], "'smal'"),
-        (["ablation", "--scale", "smoke", "--orders", "4"], "--orders 4 must be 1, 2 or 3"),
+        (
+            ["ablation", "--scale", "smoke", "--orders", "4"],
+            "--orders 4 must be at least 1 and at most 3: the scale smoke has 3",
+        ),
         (["ablation", "--scale", "smoke", "--jobs", "0"], "--jobs 0 must be at least 1"),
         (["ablation", "--scale", "smoke", "--jobs", "2", "--engine", "ray"], "with --engine ray use --gpu-share"),
         (["ablation", "--scale", "smoke", "--tasks", "-1"], "--tasks -1 must be at least 1"),

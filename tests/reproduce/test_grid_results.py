@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -114,19 +115,44 @@ def test_parts_show_both_accuracies_beside_their_method(tmp_path: Path) -> None:
     found = document(plan, LIKE_THE_PAPER, {})
     blended = next(cell for cell in found["cells"] if cell["name"] == "replay+blend")["averages"]["nme"]
     assert (blended["mean"], blended["deviation"]) == (73.0, round(statistics.stdev([66.0, 63.0, 90.0]), 4))
-    assert (blended["difference_mean"], blended["difference_deviation"]) == (
+    assert (blended["difference_mean"], blended["difference_error"], blended["pairs"]) == (
         2.5,
-        round(statistics.stdev([2.0, 3.0]), 4),
+        round(statistics.stdev([2.0, 3.0]) / math.sqrt(2), 4),
+        2,
     )
     page = markdown_table(found)
     assert "| cell | row | NME | difference | CNN | difference | state |" in page
     assert "| replay | replay | 62.00 ± 2.83 | – | 60.00 ± 2.83 | – | 2 of 3 orders |" in page
     assert (
-        "| replay+blend | replay + blend | 73.00 ± 14.80 | +2.50 ± 0.71 | 70.00 ± 17.39 | +0.00 ± 0.71 | done |" in page
+        "| replay+blend | replay + blend | 73.00 ± 14.80 | +2.50 ± 0.50 | 70.00 ± 17.39 | +0.00 ± 0.50 | done |" in page
     )
     assert "| dream | dream | – | – | – | – | not run |" in page
-    assert "over the class orders both were run with" in " ".join(shown(found).split())
+    assert "order by order where both were run" in " ".join(shown(found).split())
 
 
 def test_clock() -> None:
     assert [clock(s) for s in (5.4, 89, 600, 20_000)] == ["5 s", "89 s", "10 min", "5.6 h"]
+
+
+def test_controls_give_verdicts_on_pairs_of_rows(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "controls", TINY, orders=3)
+    finish(plan, "generators", result(64.0, 62.0), result(60.0, 58.0), result(62.0, 61.0))
+    finish(plan, "equal-weights", result(60.0, 62.5), result(56.1, 57.0), result(58.0, 62.0))
+    found = document(plan, TINY, {})
+    assert found["verdicts"] == [
+        "generators against equal weights, no generators: the first is better by 3.97 ± 0.03 NME over 3 pairs",
+        "generators against equal weights, no generators: not decided: -0.17 ± 0.60 CNN over 3 pairs; "
+        "about 150 more pairs would be needed",
+    ]
+    for text in (" ".join(shown(found).split()), markdown_table(found)):
+        assert "the first is better by 3.97" in text
+        assert "memory 5 of each class" in text
+        assert "a difference is to the row 'pile taught'" in text
+
+
+def test_the_memory_curve_shows_how_many_are_kept(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "memory", TINY, orders=1)
+    finish(plan, "replay-2", result(50.0, 40.0))
+    finish(plan, "taught-2", result(55.0, 47.0))
+    page = markdown_table(document(plan, TINY, {}))
+    assert "| taught-2 | replay, pile taught | 2 | 55.00 | +5.00 | 47.00 | +7.00 | done |" in page

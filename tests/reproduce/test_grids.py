@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from daydream.errors import UserError
-from daydream.experiment.config import make_config
+from daydream.experiment.config import Config, make_config
 from daydream.methods import METHODS
 from daydream.methods.replay import Dream
-from daydream.reproduce import grids, protocols
+from daydream.reproduce import grids, own_grids, protocols
 from daydream.settings import changed
 
 FULL, SMOKE = protocols.Choices(root="/data", unlabeled="imagenet32:/pile"), protocols.Choices(scale=protocols.SMOKE)
@@ -24,7 +24,8 @@ def test_every_cell_is_a_valid_run(grid: str, choices: protocols.Choices) -> Non
         assert (cell.values is None) == (cell.method not in METHODS)
         if cell.values is not None:
             run = make_config(**cell.values).run
-            assert (run.budget, run.method, run.seed) == ("total", cell.method, 1)
+            budget = "per_class" if grid in ("controls", "memory") else "total"
+            assert (run.budget, run.method, run.seed) == (budget, cell.method, 1)
 
 
 def test_table1_holds_what_the_paper_prints_for_cifar() -> None:
@@ -185,3 +186,39 @@ def test_a_method_that_does_not_exist_is_not_run() -> None:
     assert cells[0].values is None
     with pytest.raises(UserError, match="nothing to run: 'other' is not yet one"):
         grids.select(cells, [], [])
+
+
+def controls_of(choices: protocols.Choices) -> dict[str, Config]:
+    return {cell.name: make_config(**cell.values) for cell in grids.build("controls", choices) if cell.values}
+
+
+def test_controls_differ_from_the_generators_in_one_setting_and_all_have_soft_labels_too() -> None:
+    cells = controls_of(SMALL)
+    assert len(cells) == 13
+    usual = cells["generators"].to_json()
+    for name in ("hard", "equal-weights", "exemplar-copies", "real-maps"):
+        assert changed(usual, cells[name].to_json()) == ["imagination.counterparts_from"]
+    for name in set(cells) - {"no-pile"}:
+        if not name.endswith("+soft"):
+            assert changed(cells[name].to_json(), cells[f"{name}+soft"].to_json()) == ["pile.pile_teach"]
+    assert {(found.run.memory, found.run.budget, found.run.tasks) for found in cells.values()} == {(5, "per_class", 6)}
+    assert [name for name, found in cells.items() if found.carried.oracle] == ["real-maps", "real-maps+soft"]
+    assert {found.carried.pile_distill for name, found in cells.items() if name != "no-pile"} == {0.5}
+
+
+def test_every_contrast_and_every_baseline_is_of_cells_there_are() -> None:
+    for grid in grids.GRIDS:
+        names = {cell.name for cell in grids.build(grid, SMALL)}
+        assert {cell.beside for cell in grids.build(grid, SMALL)} - {""} <= names
+        assert {name for pair in own_grids.CONTRASTS.get(grid, ()) for name in pair} <= names
+
+
+def test_the_memory_curve_changes_the_exemplars_of_each_class_alone() -> None:
+    cells = {cell.name: make_config(**cell.values) for cell in grids.build("memory", SMALL) if cell.values}
+    assert len(cells) == 5 * 6
+    for name in ("replay", "taught", "imagine", "dream", "ucir"):
+        few, many = cells[f"{name}-1"], cells[f"{name}-40"]
+        assert changed(few.to_json(), many.to_json()) == ["run.memory"]
+        assert (few.run.memory, many.run.memory) == (1, 40)
+    assert cells["taught-5"].carried.teaches_on_pile
+    assert not cells["replay-5"].carried.needs_pile

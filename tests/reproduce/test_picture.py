@@ -9,6 +9,7 @@ import pytest
 from tiny_grids import tiny_plan
 
 from daydream.errors import UserError
+from daydream.reproduce import memory_picture, own_grids
 from daydream.reproduce.picture import curve, draw, label
 from daydream.reproduce.plan import Plan
 
@@ -57,3 +58,25 @@ def test_a_picture_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"--out: .*parts\.png cannot be written"):
         draw(plan, tmp_path / "file" / "parts.png")
+
+
+def test_the_memory_curve_has_a_line_for_each_method_and_a_point_for_each_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures.Figure, "savefig", lambda figure, part, format: drawn.append(figure))
+    plan = tiny_plan(tmp_path, "memory", orders=2)
+    assert not memory_picture.draw(plan, tmp_path / "memory.png")
+    for cell in plan.cells:
+        for place, job in enumerate(plan.jobs[cell.name]):
+            assert cell.memory is not None
+            accuracies = {"average_nme": 10.0 * place + cell.memory, "average_cnn": 5.0}
+            Path(job.folder).mkdir(parents=True, exist_ok=True)
+            (Path(job.folder) / "result.json").write_text(json.dumps(accuracies))
+    nme = memory_picture.lines(plan, "nme")
+    assert set(nme) == set(memory_picture.STYLES)
+    assert nme["taught"][1] == [(kept, 5.0 + kept, pytest.approx(50**0.5)) for kept in own_grids.MEMORIES]
+    assert memory_picture.draw(plan, tmp_path / "memory.png")
+    names = drawn[0].axes[1].get_legend_handles_labels()[1]
+    assert names == ["replay", "replay, pile taught", "imagine", "dream", "ucir"]

@@ -1,21 +1,26 @@
 """Folders of pictures for tests, drawn by `shapes`, and a learner small enough to be taught in a second."""
 
 import errno
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hostile import members
 from PIL import Image
 
 from daydream import Learner
 from daydream.data.images import Dataset, ImageSet
 from daydream.data.sources.shapes import shapes
+from daydream.engine import Display
 from daydream.learner.learner import Learner as LearnerClass
+from daydream.learner.settings import LessonSettings
 from daydream.nets import efficientnet_lite, pretrained
+from daydream.settings import from_dict
 
 TINY_MODEL = {"backbone": "resnet10", "image_size": 16, "memory": 4, "generator_width": 8, "device": "cpu"}
 TINY_LESSON = {"epochs": 1, "batch_size": 8, "generator_epochs": 1, "updates": 4}
@@ -87,3 +92,25 @@ def names(labels: Iterable[int]) -> list[str]:
 
 def tiny_learner(**settings: Any) -> LearnerClass:
     return Learner.create(**{**TINY_MODEL, **settings})
+
+
+def taken(
+    learner: LearnerClass,
+    folder: Path,
+    beside: Path | None,
+    display: Display,
+    settings: Mapping[str, Any],
+    pile: Path | None = None,
+) -> None:
+    """Take a lesson, kept meanwhile beside a model's file if one is named."""
+    lesson, _ = learner.prepare(folder, pile, None, from_dict(LessonSettings, dict(settings)))
+    learner.take(lesson, display, beside)
+
+
+def without_clock(model: Path) -> tuple[dict[str, Any], bytes, bytes]:
+    """Return what a model file holds, but for the seconds its lessons took and the day they were taken on."""
+    content = members(model)
+    about = json.loads(content["model.json"])
+    for lesson in about["lessons"]:
+        lesson |= {"seconds": 0, "date": ""}
+    return about, content["tensors.safetensors"], content["images.safetensors"]

@@ -29,7 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on 
 
 @contextmanager
 def stoppable(then: str) -> "Iterator[StopSwitch]":
-    """Let Ctrl-C and SIGTERM stop what trains inside in good order; `then` says how to go on."""
+    """Let Ctrl-C and SIGTERM stop what trains inside in good order; `then` says what is there, or how to go on."""
     from daydream.engine import Interrupted
     from daydream.engine.display import stop_switch
 
@@ -37,7 +37,7 @@ def stoppable(then: str) -> "Iterator[StopSwitch]":
         try:
             yield switch
         except Interrupted as stop:
-            sys.stderr.write(f"stopped; {then}\n")
+            sys.stderr.write(f"stopped; {'; '.join(filter(None, (then, str(stop))))}\n")
             raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
 
 

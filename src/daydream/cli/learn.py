@@ -90,6 +90,7 @@ def learn(
         from daydream.cli.model_tables import lesson_text
         from daydream.cli.progress import make_display
         from daydream.engine import Interrupted
+        from daydream.learner import lesson_checkpoint
 
         learner, screen = as_asked(opened(model, values, device), adapt, model), console(stderr=as_json)
         display = make_display(switch, screen, quiet)
@@ -97,7 +98,7 @@ def learn(
         settings = from_dict(LessonSettings, values["lesson"])
         try:
             tries = adapt == "auto" and learner.kind == "exact"
-            record = lesson(learner, (folder, None if tries else unlabeled, test), settings, display, show)
+            record = lesson(learner, model, (folder, None if tries else unlabeled, test), settings, display, show)
             if tries:
                 from daydream.learner.adapting import adapted
 
@@ -107,6 +108,7 @@ def learn(
         if switch.asked:
             raise Interrupted
         learner.save(model)
+        lesson_checkpoint.drop(model)
         if learner.kind == "exact":
             cast("ExactLearner", learner).make_ready()
     if as_json:
@@ -117,6 +119,7 @@ def learn(
 
 def lesson(
     learner: "Teachable",
+    model: Path,
     folders: tuple[Path, Path | None, Path | None],
     settings: LessonSettings,
     display: "Display",
@@ -131,7 +134,7 @@ def lesson(
     adapting = cast("Learner", learner)
     ready, choices = adapting.prepare(*folders, settings)
     show(choices_table(choices))
-    return adapting.take(ready, display)
+    return adapting.take(ready, display, beside=model)
 
 
 def as_asked(learner: "Teachable", adapt: str, path: Path) -> "Teachable":

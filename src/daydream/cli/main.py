@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show_notes(quiet=bool({"--quiet", "-q", "--json"} & set(words)))
     try:
         with with_others(words):
-            shown = ["--help" if word == HELP_ALL else word for word in words]
+            shown = results.with_sides(["--help" if word == HELP_ALL else word for word in words])
             code = build(words)(args=shown, prog_name="daydream", standalone_mode=False)
         sys.stdout.flush()
     except UserError as error:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:  # the parser's own errors, whichever class this typer gives them
         if not hasattr(error, "format_message"):
             raise
-        code = fail(error.format_message())
+        code = fail(foreign_option(words, error) or error.format_message())
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -69,6 +69,14 @@ def show_notes(quiet: bool) -> None:
     """Let remarks reach the user; a quiet command shows warnings alone."""
     log.handlers = [Notes()]
     log.setLevel(logging.WARNING if quiet else logging.INFO)
+
+
+def foreign_option(words: Sequence[str], error: Exception) -> str | None:
+    """Say whose an option is that the parser does not know, where it is a setting of another method or data set."""
+    from daydream.cli.foreign import explained
+
+    option = getattr(error, "option_name", None)
+    return explained(words, option) if option else None
 
 
 def fail(message: str) -> int:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from daydream.reproduce.protocols import GridSettings
     from daydream.reproduce.runner import Tally
 
-GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features, standin, dream or parts"
+GRIDS = "table1, ablation, piles, counterparts, depth, tradeoffs, features, standin, dream, parts, controls or memory"
+DRAWN = ("parts", "memory")
+"""Grids of which a picture is drawn."""
 
 
 class Format(StrEnum):
@@ -98,7 +100,7 @@ def reproduce(
     shown = Shown(console(stderr=as_json or form is Format.md), form, as_json, quiet)
     plan = planned(grid, asked, out, source, classes or [], whole=not no_run)
     if no_run:
-        show_table({**document(plan, asked.choices.scale, {}), **draw_parts(plan)}, shown)
+        show_table({**document(plan, asked.choices.scale, {}), **draw_grid(plan)}, shown)
         return
     check_before(plan, asked, classes or [])
     with stoppable(SAME) as switch:
@@ -137,10 +139,10 @@ def planned(
     every = grids.build(grid, asked.choices)
     chosen = grids.select(every, asked.words("cells"), asked.words("methods"))
     found = find_results(source) if source else None
-    if grid == "parts":
+    if grid in DRAWN:
         from daydream.report.look import check_picture
 
-        check_picture(Path("parts.png"))
+        check_picture(Path(f"{grid}.png"))
     orders = asked.choices.scale.orders[: asked.orders]
     return make_plan(grid, every if whole else chosen, chosen, orders, folder, found)
 
@@ -302,7 +304,7 @@ def show_results(plan: "Plan", asked: "GridSettings", tally: "Tally", classes: l
     """Print ours beside the paper's, and draw what a grid has a picture of."""
     from daydream.reproduce.runner import write_results
 
-    found: dict[str, Any] = {**write_results(plan, asked.choices.scale, tally), **draw_parts(plan)}
+    found: dict[str, Any] = {**write_results(plan, asked.choices.scale, tally), **draw_grid(plan)}
     drawn = draw_features(plan, classes) if plan.grid == "features" and not tally.failures else None
     show_table({**found, "features": drawn} if drawn else found, shown)
     if shown.as_json:
@@ -337,9 +339,10 @@ def draw_features(plan: "Plan", classes: list[str]) -> dict[str, Any]:
     return look_at(Path(plan.chosen[0].folder), classes, None, plan.out / plan.grid / "features.png")
 
 
-def draw_parts(plan: "Plan") -> dict[str, str]:
-    """Draw what is finished of the grid `parts`; return where."""
-    from daydream.reproduce.picture import draw
+def draw_grid(plan: "Plan") -> dict[str, str]:
+    """Draw what is finished of a grid that has a picture; return where."""
+    from daydream.reproduce import memory_picture, picture
 
-    picture = plan.out / plan.grid / "parts.png"
-    return {"picture": str(picture)} if plan.grid == "parts" and draw(plan, picture) else {}
+    draw = {"parts": picture.draw, "memory": memory_picture.draw}.get(plan.grid)
+    place = plan.out / plan.grid / f"{plan.grid}.png"
+    return {"picture": str(place)} if draw and draw(plan, place) else {}

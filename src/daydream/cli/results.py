@@ -1,6 +1,8 @@
-"""The commands on results: report. Nothing heavy is imported before one needs it."""
+"""The commands on results: report, compare. Nothing heavy is imported before one needs it."""
 
+import json
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +10,7 @@ from typing import Annotated
 import typer
 
 from daydream import atomic
+from daydream.cli.common import Json, console
 from daydream.errors import UserError
 
 
@@ -21,6 +24,43 @@ class Format(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command("report")(report)
+    app.command("compare")(compare)
+
+
+AGAINST = "\0"
+"""Stands for `--` between two sides, which the parser would swallow: no argument of a command can hold it."""
+
+
+def with_sides(words: Sequence[str]) -> list[str]:
+    """Return a command's words with the mark between the sides of `compare` in a form that the parser lets through."""
+    return [AGAINST if word == "--" else word for word in words] if words[:1] == ["compare"] else list(words)
+
+
+def compare(
+    sides: Annotated[
+        list[str],
+        typer.Argument(metavar="A... -- B...", help="run folders, folders of runs, or results kept as JSON"),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say whether runs B are better than runs A: paired by class order and seed, with standard error and verdict.
+
+    Runs that share a base task count once in the standard error; under three pairs nothing is decided.
+    """
+    from daydream.report.compare import compare as compared
+    from daydream.report.compare import read_side
+
+    if sides.count(AGAINST) != 1:
+        raise UserError("put -- between the two sides: daydream compare A... -- B...")
+    middle = sides.index(AGAINST)
+    a, b = ([Path(name) for name in side] for side in (sides[:middle], sides[middle + 1 :]))
+    found = compared(read_side(a, "A"), read_side(b, "B"))
+    if as_json:
+        sys.stdout.write(json.dumps(found.to_json()) + "\n")
+        return
+    from daydream.cli.tables import compared_table
+
+    console().print(compared_table(found), highlight=False)
 
 
 def report(

@@ -15,6 +15,7 @@ from daydream.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from daydream.experiment.experiment import Experiment
+    from daydream.report.compare import Comparison
 
 log = logging.getLogger("daydream")
 
@@ -86,3 +87,20 @@ def look_cells(row: Mapping[str, float]) -> list[str]:
     keys = ("distance", "spread", "exemplar_spread", "real_spread")
     shares = (f"{number(row[key], 1)} %" if key in row else "–" for key in ("accuracy", "nearest"))
     return [*(number(row[key], 3) for key in keys), *shares]
+
+
+def compared_table(found: "Comparison") -> RenderableType:
+    """Show two sides of runs, what sets them apart, and the verdicts."""
+    table = Table("accuracy", "A", "B", "B less A")
+    for kind, one in found.found.items():
+        a, b = found.means[kind]
+        table.add_row(f"average {kind.upper()}", number(a), number(b), one.text())
+    lines = [f"A: {found.names[0]}; B: {found.names[1]}; {found.pairs} paired by class order and seed"]
+    lines += [f"they differ in {name}: {a} in A, {b} in B" for name, (a, b) in found.differs.items()]
+    lines += [
+        f"{len(runs)} of {side} left out, without a partner: {', '.join(runs)}"
+        for side, runs in zip("AB", found.alone, strict=True)
+        if runs
+    ]
+    verdicts = [Text(one.verdict(kind.upper()), style="bold") for kind, one in found.found.items()]
+    return Group(*map(Text, lines), table, *verdicts)

@@ -1,14 +1,17 @@
 """One composition: a method and what it carries, for runs and for lessons alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from daydream.components.component import Component
+from daydream.components.controls import EqualWeights, ExemplarCopies, RealMaps
+from daydream.components.hard import HardCounterparts
 from daydream.components.imagination import Imagination
 from daydream.components.mixup import PixelMixup
 from daydream.components.parts import Parts
 from daydream.components.pile import FromPile, Teaching
+from daydream.components.pile_base import PileInBase
 from daydream.components.pile_teaching import PileTeaching
 from daydream.components.settings import CarriedSettings
 from daydream.data.images import ImageSet
@@ -16,8 +19,17 @@ from daydream.methods.method import Method
 from daydream.protocol.stream import Stream, Task
 from daydream.stages.stage import Kinds, Stage
 
-COMPONENTS: tuple[type[Component], ...] = (Parts, PileTeaching, Imagination, PixelMixup)
+COMPONENTS: tuple[type[Component], ...] = (Parts, PileInBase, PileTeaching, Imagination, PixelMixup)
 """All that can be carried, the innermost around a method's stages first."""
+COUNTERPARTS: Mapping[str, type[Imagination]] = {
+    "generators": Imagination,
+    "hard": HardCounterparts,
+    "pixels": PixelMixup,
+    "exemplars": ExemplarCopies,
+    "real": RealMaps,
+    "nothing": EqualWeights,
+}
+"""What brings counterparts, by what they come from."""
 
 
 def kinds_of(method: type[Method[Any]]) -> Kinds:
@@ -37,15 +49,25 @@ class Carried:
         settings, found = self.settings, list[Component]()
         if settings.parts:
             found.append(Parts(settings.parts, self.method))
-        if settings.imagines or settings.teaches_on_pile:
-            assert pile is not None, "what is carried needs unlabelled images"
-            given = settings.pile
-            teaching = Teaching(settings.pile_distill, given.pile_labels, given.pile_soft, given.mining)
-            if settings.imagines:
-                kind = PixelMixup if settings.imagines == "pixels" else Imagination
-                found.append(kind(settings.imagination, self.method, pile, teaching))
-            else:
-                found.append(PileTeaching(self.method, pile, teaching))
+        given = settings.pile
+        if not (settings.imagines or settings.teaches_on_pile or settings.turns_pile):
+            return found
+        assert pile is not None, "what is carried needs unlabelled images"
+        teaching = Teaching(
+            distill=settings.pile_distill,
+            labels=given.pile_labels,
+            soft=given.pile_soft,
+            mining=given.mining,
+            batch=given.pile_batch,
+            suited=given.pile_teach,
+            base=given.pile_base,
+        )
+        if settings.turns_pile:
+            found.append(PileInBase(self.method, pile, teaching))
+        if settings.imagines:
+            found.append(COUNTERPARTS[settings.imagines](settings.imagination, self.method, pile, teaching))
+        elif settings.teaches_on_pile:
+            found.append(PileTeaching(self.method, pile, teaching))
         return found
 
     def check(self, stream: Stream) -> None:
@@ -70,8 +92,9 @@ class Carried:
 
     @property
     def from_pile(self) -> FromPile | None:
-        """Return the component that uses unlabelled images."""
-        return next((component for component in self.components if isinstance(component, FromPile)), None)
+        """Return the component that uses unlabelled images in increments."""
+        users = (component for component in self.components if isinstance(component, FromPile))
+        return next((component for component in users if not isinstance(component, PileInBase)), None)
 
     @property
     def imagination(self) -> Imagination | None:

@@ -42,6 +42,8 @@ class Imagination(FromPile):
 
     noise: Mapping[str, Noise] = MappingProxyType({})
     """Random numbers that come with each unlabelled image."""
+    generates: ClassVar[bool] = True
+    """Whether generators make its counterparts."""
 
     def __init__(self, settings: ImaginationSettings, method: Method[Any], pile: ImageSet, teaching: Teaching) -> None:
         super().__init__(method, pile, teaching)
@@ -60,7 +62,7 @@ class Imagination(FromPile):
         """Return a stage that classifies, beside all it did, counterparts of its exemplars."""
         settings, count, name = self.settings, self.settings.counterparts, stage.exemplars
         assert name is not None
-        teaching, strength = self.teaching, self.teaching.strength(task)
+        teaching, strength, suits = self.teaching, self.teaching.strength(task), self.suits(task)
 
         def streams(state: State) -> Mapping[str, Batches]:
             given = stage.streams(state)
@@ -72,25 +74,35 @@ class Imagination(FromPile):
 
             size = count * old.size
             pile = Batches(images=self.mined(state), size=size, augment=old.augment, draw=draw, noise=self.noise)
-            return {**given, "pile": pile}
+            return {**given, "pile": pile, **self.beside_pile(task, name, old)}
 
         def losses(state: State, batch: Batch) -> Mapping[str, Tensor]:
             net, old, pile = network(state), batch[name], batch["pile"]
-            company = self.company(state, net, old, pile)
+            company = self.company(state, net, self.origin(batch, name), pile)
             if teaching.anything:
                 company.images = pile.images if company.images is None else torch.cat([company.images, pile.images])
             taught = pile.images if teaching.asks_old else None
             terms, features, old_features = self.along(stage, state, batch, company, taught)
-            z, z_pile = features.split([len(pile.labels), len(features) - len(pile.labels)])
-            terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
-            if len(z_pile):
+            taught_on = len(pile.labels) if teaching.anything else 0
+            z, z_pile = features.split([len(features) - taught_on, taught_on])
+            if len(z):
+                terms["imagined"] = self.method.classification(state, z, old.labels.repeat_interleave(count))
+            if taught_on:
                 terms |= teaching.terms(self.method, state, z_pile, pile, strength, old_features)
             # Cross-entropies are one mean over all samples, turned ones included.
-            weights = {"imagined": settings.imagined_weight, **teaching.weights}
-            unlabelled = {key: weight * len(pile.labels) for key, weight in weights.items()}
-            return in_one_mean(terms, {"ce": company.hosts, **unlabelled})
+            counterparts = {"imagined": settings.imagined_weight * len(pile.labels)}
+            unlabelled = teaching.samples(len(pile.labels), company.hosts, suits)
+            return in_one_mean(terms, {"ce": company.hosts, **counterparts, **unlabelled})
 
         return replace(stage, streams=streams, losses=losses)
+
+    def beside_pile(self, task: Task, name: str, old: Batches) -> Mapping[str, Batches]:
+        """Return what else a batch holds for counterparts of the exemplars `old`, which are in the stream `name`."""
+        return {}
+
+    def origin(self, batch: Batch, name: str) -> Samples:
+        """Return what counterparts are made of, beside the pile: the exemplars, which are in the stream `name`."""
+        return batch[name]
 
     def company(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Company:
         """Return what passes along with a batch: counterparts [B * n] of its exemplars [B], from a pile [B * n].

@@ -33,6 +33,12 @@ class ImaginationSettings:
 
     imagine: bool = setting(False, "carry generators and replay what they imagine (always on for --method imagine)")
     counterparts: int = setting(2, "imagined counterparts per exemplar in a batch, n; 0 is the method without (paper)")
+    counterparts_from: Literal["generators", "hard", "exemplars", "real", "nothing"] = setting(
+        "generators",
+        "what makes counterparts: generators, or the exemplar's map moved up the network's loss (hard); or, as a "
+        "control, the exemplar's own map, real maps of its class (an oracle: no learner has them), nothing",
+        expert=True,
+    )
     imagined_weight: float = setting(
         1.0, "weight of the counterparts' cross-entropy in the mean over all samples", expert=True
     )

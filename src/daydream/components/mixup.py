@@ -33,6 +33,7 @@ class PixelMixup(Imagination):
     """Adds pixel mixtures of exemplars and unlabelled images to the stages that replay exemplars."""
 
     noise = MappingProxyType({"share": draw_share})
+    generates = False
     closing = FromPile.closing  # there is no generator to train
 
     def company(self, state: State, net: Network, exemplars: Samples, pile: Samples) -> Company:

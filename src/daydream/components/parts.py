@@ -1,8 +1,8 @@
 """Parts that any method can carry, none of which costs anything at inference.
 
 Each is off by default, and a run without them is what it would be without this file. They change a task's one stage
-that trains the network with its batch norm: blank squares within rotations within blending. The one
-that needs unlabelled images, `pile_teaching.py`, comes around all of them, as imagination does.
+that trains the network with its batch norm: strong augmentation and blank squares within rotations within blending.
+Those that need unlabelled images, such as `pile_teaching.py`, come around all of them, as imagination does.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from daydream.components.blending import Blending
 from daydream.components.component import Component
 from daydream.components.erasing import erased
 from daydream.components.rotations import rotated, settled
+from daydream.components.strengthening import strengthened
 from daydream.methods.method import Method
 from daydream.protocol.stream import Task
 from daydream.settings import require, setting
@@ -36,6 +37,10 @@ class PartsSettings:
     erase: float = setting(
         0.0, "side of a square blanked in every training image, as a share of the image's; 0 is none (arXiv 1708.04552)"
     )
+    augment: Literal["plain", "strong"] = setting(
+        "plain",
+        "strong: one of 14 operations, drawn at random, on every training image too (TrivialAugment, ICCV 2021)",
+    )
 
     def __post_init__(self) -> None:
         require(0 < self.blend <= 1, f"--blend {self.blend:g} must be a number above 0 and at most 1")
@@ -48,6 +53,7 @@ class PartsSettings:
             "blend": self.blend != 1,
             "rotations": self.rotations != "none",
             "erase": self.erase > 0,
+            "augment": self.augment != "plain",
         }
 
     @property
@@ -71,14 +77,20 @@ class Parts(Component):
     def stages(self, task: Task, stages: Sequence[Stage]) -> list[Stage]:
         """Return a method's stages of a task with the parts in the last one that trains the network.
 
-        Blank squares are in those before it too, where a method trains one network to teach another.
+        What changes images alone is in those before it too, where a method trains one network to teach another.
         """
         training = [place for place, stage in enumerate(stages) if "net" in stage.train_mode]
         if not training:
             return list(stages)
-        place, share = training[-1], self.settings.erase
-        before = [erased(stage, share) if share and "net" in stage.train_mode else stage for stage in stages[:place]]
+        place = training[-1]
+        before = [self.seen(stage) if "net" in stage.train_mode else stage for stage in stages[:place]]
         return [*before, *self.carried(task, stages[place]), *stages[place + 1 :]]
+
+    def seen(self, stage: Stage) -> Stage:
+        """Return a training stage with other images: augmented strongly, then with a blank square."""
+        if self.settings.augment == "strong":
+            stage = strengthened(stage)
+        return erased(stage, self.settings.erase) if self.settings.erase else stage
 
     def rotates(self, task: Task) -> bool:
         """Say whether the head has turned classes while the task trains."""
@@ -86,9 +98,7 @@ class Parts(Component):
 
     def carried(self, task: Task, stage: Stage) -> list[Stage]:
         """Return a training stage with its parts: in the base task it may become two."""
-        settings, wanted = self.settings, self.settings.wanted
-        if "erase" in wanted:
-            stage = erased(stage, settings.erase)
+        wanted, stage = self.settings.wanted, self.seen(stage)
         if self.rotates(task):
             turn = partial(rotated, seed=self.method.setup.seed, task=task.index)
             if task.is_base:

@@ -23,6 +23,8 @@ from daydream.protocol.stream import Task
 from daydream.stages.losses import cosine_distillation, soft_labels
 from daydream.stages.stage import Batch, Samples, Stage, State
 
+SUITED, WORTH = 1.0, 20.0  # V_0 and K of `suited_weight`
+
 
 @dataclass(frozen=True)
 class Teaching:
@@ -35,20 +37,34 @@ class Teaching:
     soft: float = 0.0
     """Weight of the cross-entropy on what the old network says of them."""
     mining: Literal["entropy", "uniform"] = "entropy"
+    batch: int | None = None
+    """Unlabelled images in a step, where there are no counterparts; None is what is usual."""
+    suited: bool = False
+    """Whether soft labels, where they have no weight, have the one that suits memory and classes."""
+    base: float = 0.0
+    """Weight of naming the turn of unlabelled images in the base task."""
 
     @property
     def anything(self) -> bool:
-        return bool(self.distill or self.labels or self.soft)
+        return bool(self.distill or self.labels or self.softens)
+
+    @property
+    def softens(self) -> bool:
+        """Say whether there are soft labels."""
+        return bool(self.soft or self.suited)
 
     @property
     def asks_old(self) -> bool:
         """Say whether the old network sees the unlabelled images too."""
-        return bool(self.distill or self.soft)
+        return bool(self.distill or self.softens)
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """Return the weights of those losses that are cross-entropies, by name."""
-        return {name: weight for name, weight in (("pile_labels", self.labels), ("pile_soft", self.soft)) if weight}
+    def samples(self, count: int, real: int, suits: float) -> dict[str, float]:
+        """Return as how many samples `count` unlabelled images count beside real ones, by cross-entropy.
+
+        `suits` is the weight of soft labels that suits; with it they count as if they were half as many as real images.
+        """
+        soft = suits * real / 2 if self.suited and not self.soft else self.soft * count
+        return {name: size for name, size in (("pile_labels", self.labels * count), ("pile_soft", soft)) if size}
 
     def strength(self, task: Task) -> float:
         return self.distill * math.sqrt(task.num_seen / task.num_new)
@@ -60,12 +76,21 @@ class Teaching:
         terms = dict[str, Tensor]()
         if self.labels:
             terms["pile_labels"] = method.classification(state, z, pile.labels)
-        if self.soft and z_old is not None:
+        if self.softens and z_old is not None:
             head, old_head = network(state).head, network(state, "old").head
             terms["pile_soft"] = soft_labels(head(z), old_head(z_old))
         if self.distill and z_old is not None:
             terms["pile_distill"] = strength * cosine_distillation(z, z_old)
         return terms
+
+
+def suited_weight(num_old: int, num_seen: int, held: int) -> float:
+    """Return the weight of soft labels that suits: V = V_0 (old / seen) K / (K + k), with k exemplars per old class.
+
+    They speak of old classes alone, and say less than exemplars where there are many of them: K per class are worth as
+    much as the pile. Both numbers were chosen on held-out images (docs/unlabelled.md).
+    """
+    return SUITED * (num_old / num_seen) * WORTH / (WORTH + held / num_old)
 
 
 def in_one_mean(terms: dict[str, Tensor], samples: Mapping[str, float]) -> dict[str, Tensor]:
@@ -111,6 +136,10 @@ class FromPile(Component):
             with torch.no_grad():
                 theirs.features = network(state, "old").features(taught)
         return terms, company.features, theirs.features
+
+    def suits(self, task: Task) -> float:
+        """Return the weight of soft labels that suits an increment."""
+        return suited_weight(task.num_old, task.num_seen, self.method.held(task)) if task.num_old else 0.0
 
     def mine(self, state: State, at_least: int) -> None:
         """Choose the unlabelled images to use until the next task ends; the state keeps which, and their classes."""

@@ -72,10 +72,16 @@ class CarriedSettings:
 
     @property
     def imagines(self) -> str:
-        """Return how counterparts are made: by generators, by mixing pixels, or (empty) not at all."""
+        """Return what counterparts come from: generators, pixels that are mixed, a control, or (empty) nowhere."""
         if not self.imagination or not self.imagination.counterparts:
             return ""
-        return self.kind.imagines or ("generators" if self.imagination.imagine else "")
+        made = self.kind.imagines or ("generators" if self.imagination.imagine else "")
+        return str(self.imagination.counterparts_from) if made == "generators" else made
+
+    @property
+    def oracle(self) -> bool:
+        """Say whether it sees what no learner has: training images of old classes."""
+        return self.imagines == "real"
 
     @property
     def pile_distill(self) -> float:
@@ -84,18 +90,25 @@ class CarriedSettings:
             return 0.0
         if self.pile.pile_distill is not None:
             return float(self.pile.pile_distill)
-        return BESIDE_GENERATORS if self.imagines == "generators" else 0.0
+        return BESIDE_GENERATORS if self.imagines not in ("", "pixels") or self.pile.pile_teach else 0.0
 
     @property
     def teaches_on_pile(self) -> bool:
         """Say whether losses on unlabelled images are among a stage's."""
         replays = self.pile is not None and self.kind.replays
-        return replays and bool(self.pile_distill or self.pile.pile_labels or self.pile.pile_soft)
+        return replays and bool(
+            self.pile_distill or self.pile.pile_labels or self.pile.pile_soft or self.pile.pile_teach
+        )
+
+    @property
+    def turns_pile(self) -> bool:
+        """Say whether the base task trains on unlabelled images."""
+        return self.pile is not None and self.kind.replays and bool(self.pile.pile_base)
 
     @property
     def needs_pile(self) -> bool:
         """Say whether unlabelled images are used."""
-        return bool(self.imagines) or self.teaches_on_pile or self.kind.needs_pile
+        return bool(self.imagines) or self.teaches_on_pile or self.turns_pile or self.kind.needs_pile
 
     def check(self) -> None:
         """Raise the user's mistake if a component does not fit the method."""
@@ -106,6 +119,9 @@ class CarriedSettings:
             fitting = ", ".join(map(flag, sorted(self.kind.carries - {"pile_distill"})))
             where = f": {why}" if why else f", which takes of these parts {fitting}"
             raise UserError(f"{flag(name)} {value} does not fit method '{self.name}'{where}")
+        if self.imagines == "pixels" and self.imagination.counterparts_from != "generators":
+            source = self.imagination.counterparts_from
+            raise UserError(f"--counterparts-from {source} does not fit method '{self.name}', which mixes pixels")
         if self.pile_distill and "pile_distill" not in self.kind.carries:
             raise UserError(f"--pile-distill {self.pile_distill:g} does not fit method '{self.name}'")
 
@@ -114,13 +130,14 @@ class CarriedSettings:
         # What turns a component on or off is never idle, even where it is off.
         used: dict[str, set[str]] = {
             "imagination": {"imagine", "counterparts"},
-            "pile": {"pile_distill"},
+            "pile": {"pile_distill", "pile_teach"},
             "parts": set(),
         }
         if self.parts:
             used["parts"] = set(self.parts.switches)
         if self.needs_pile:
-            used["pile"] = set(asdict(self.pile))
+            used["pile"] |= set(asdict(self.pile))
+            used["pile"] -= {"pile_batch"} if self.imagines else set()
             used["imagination"] |= set(asdict(self.imagination)) if self.imagines else set()
         words = []
         usual = self.usual or component_settings(self.kind)

@@ -55,12 +55,19 @@ def _shift_and_scale(mean: tuple[float, ...], std: tuple[float, ...], device: to
 class Augment(Protocol):
     """A training augmentation that ends in normalised images."""
 
+    @property
+    def prepare(self) -> Prepare: ...
+
     def draw(self, generator: torch.Generator, steps: int, batch: int) -> Draws:
         """Return an epoch's random numbers, each [S, B, ...], on the CPU."""
         ...
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """[B, 3, H, W] uint8 and one step's numbers, each [B, ...] -> [B, 3, h, w] float."""
+        ...
+
+    def pixels(self, images: Tensor, draws: Draws) -> Tensor:
+        """Return the images before they are normalised: floats in [0, 255]."""
         ...
 
 
@@ -75,6 +82,9 @@ class Plain:
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         return self.prepare(images)
+
+    def pixels(self, images: Tensor, draws: Draws) -> Tensor:
+        return self.prepare.crop(images).float()
 
 
 @dataclass(frozen=True)
@@ -92,12 +102,18 @@ class CropFlip:
         }
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
-        size, pad = images.shape[2], self.prepare.size // 8
         if by_kernels(images):
             from daydream.kernels.crop import crop_flip
 
-            constants = _shift_and_scale(self.prepare.mean, self.prepare.std, images.device)
+            constants, pad = (
+                _shift_and_scale(self.prepare.mean, self.prepare.std, images.device),
+                self.prepare.size // 8,
+            )
             return crop_flip(images, draws["offset"], draws["flip"], draws["brightness"], *constants, pad)
+        return self.prepare.normalise(self.pixels(images, draws))
+
+    def pixels(self, images: Tensor, draws: Draws) -> Tensor:
+        size, pad = images.shape[2], self.prepare.size // 8
         line = torch.arange(size, device=images.device)
         rows = draws["offset"][:, :1] + line - pad
         cols = draws["offset"][:, 1:] + torch.where(draws["flip"][:, None], size - 1 - line, line) - pad
@@ -106,7 +122,7 @@ class CropFlip:
         # Indices around a slice put the channel last, so the permuted result is already channels-last in memory.
         pixels = images[which, :, rows.clamp(0, size - 1)[:, :, None], cols.clamp(0, size - 1)[:, None, :]]
         pixels = torch.where(inside[..., None], pixels, 0).permute(0, 3, 1, 2)
-        return self.prepare.normalise((pixels * draws["brightness"].view(-1, 1, 1, 1)).clamp(0, 255))
+        return (pixels * draws["brightness"].view(-1, 1, 1, 1)).clamp(0, 255)
 
 
 @dataclass(frozen=True)
@@ -130,6 +146,9 @@ class ResizedCrop:
         }
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
+        return self.prepare.normalise(self.pixels(images, draws))
+
+    def pixels(self, images: Tensor, draws: Draws) -> Tensor:
         sign = torch.where(draws["flip"], -1.0, 1.0)
         theta = torch.zeros(len(images), 2, 3, device=images.device)
         theta[:, 0, 0] = draws["extent"][:, 0] * sign
@@ -139,7 +158,7 @@ class ResizedCrop:
         stored = images.float().contiguous(memory_format=torch.channels_last)
         pixels = F.grid_sample(stored, grid, padding_mode="reflection", align_corners=False)
         pixels = pixels.contiguous(memory_format=torch.channels_last)  # sampled pixels come channels first
-        return self.prepare.normalise((pixels * draws["brightness"].view(-1, 1, 1, 1)).clamp(0, 255))
+        return (pixels * draws["brightness"].view(-1, 1, 1, 1)).clamp(0, 255)
 
 
 AUGMENTATIONS: dict[str, type[CropFlip] | type[ResizedCrop]] = {"cifar": CropFlip, "imagenet": ResizedCrop}

@@ -6,6 +6,7 @@ the whole batch (`shared_norm.py`), and after the backward pass one all-reduce a
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -21,6 +22,7 @@ from daydream.stages.stage import State
 
 PATIENCE = timedelta(hours=12)  # the first process may decode a data set alone; one that dies is noticed at once
 CPU = torch.device("cpu")
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -153,11 +155,26 @@ def stay_here() -> None:
             os.environ.setdefault(name, "lo")
 
 
+def meeting_point() -> tuple[Any, int, int]:
+    """Return the store by which all processes meet, this one's rank and how many they are.
+
+    Where no agent of `torchrun` offers a store, the first process does; torch would let it listen on every address.
+    """
+    about = os.environ
+    if about["RANK"] != "0" or about["MASTER_ADDR"] != LOOPBACK or about.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        found: tuple[Any, int, int] = next(rendezvous("env://", timeout=PATIENCE))
+        return found
+    size, port = int(about["WORLD_SIZE"]), int(about["MASTER_PORT"])
+    listener = socket.create_server((LOOPBACK, port)).detach()
+    store = dist.TCPStore(LOOPBACK, port, size, True, PATIENCE, master_listen_fd=listener)  # type: ignore[attr-defined]
+    return store, 0, size
+
+
 @contextlib.contextmanager
 def joined(trains: bool) -> Iterator[None]:
     """Join the processes `torchrun` started. Only the first of them speaks, and of those that fail the first to."""
     stay_here()
-    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    store, rank, size = meeting_point()
     if torch.cuda.is_available() and int(os.environ["LOCAL_RANK"]) < torch.cuda.device_count():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"

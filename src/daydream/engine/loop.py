@@ -86,8 +86,9 @@ class Loop:
         self.sums = {name: torch.tensor(value, device=self.state.device) for name, value in partial.sums.items()}
 
     def stands(self, epoch: int, step: int) -> Partial:
-        """Return where the loop stands before a step, all that `take_up` needs."""
+        """Return where the loop stands before a step, all that `take_up` needs; nothing goes on from what diverged."""
         sums = {name: float(total) for name, total in self.sums.items()} if step else {}
+        self.check_finite(sums, epoch)
         return Partial(epoch, step, self.optimizer.state(), sums)
 
     def begin_epoch(self, epoch: int, first: int) -> None:
@@ -161,14 +162,18 @@ class Loop:
         sound = torch.stack([n.float() for n in torch._foreach_norm(tensors)]).isfinite().all().float()
         values = torch.stack([sound, *(total.float() for total in self.sums.values())]).tolist()
         means = {name: value / self.stage.steps for name, value in zip(self.sums, values[1:], strict=True)}
-        bad = [name for name, value in means.items() if not math.isfinite(value)]
-        if bad or not values[0]:
+        self.check_finite(means, epoch, sound=bool(values[0]))
+        return means
+
+    def check_finite(self, losses: Mapping[str, float], epoch: int, sound: bool = True) -> None:
+        """Stop if a loss is not finite, or if a gradient or a weight is not `sound`."""
+        bad = [name for name, value in losses.items() if not math.isfinite(value)]
+        if bad or not sound:
             what = f"loss '{bad[0]}'" if bad else "a gradient"
             raise Diverged(
                 f"{what} is not finite in epoch {epoch + 1} of stage '{self.stage.name}': the training diverged; "
                 "lower the learning rate; what was saved last is from before"
             )
-        return means
 
 
 @dataclass

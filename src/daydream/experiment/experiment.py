@@ -79,9 +79,8 @@ class Experiment:
         self.budget = Budget(run.budget, memory)
         self.pile = self._pile(like)
         self.method = self._method()
-        stream = self.method.reshape(
-            make_stream(self.data, class_order(order, classes), base, run.steps, run.validation)
-        )
+        whole = make_stream(self.data, class_order(order, classes), base, run.steps, run.validation)
+        stream = self.method.reshape(whole, run.tasks)
         self._check_memory(stream)
         self.stream = stream
         self.carried = Carried(self.method, self.config.carried, self.pile)
@@ -183,6 +182,7 @@ class Experiment:
             "environment": environment(),
             "device": device,
             "pile_images": None if self.pile is None else len(self.pile),
+            **({"oracle": True} if self.config.carried.oracle else {}),
         }
         with RunFolder.creating(folder, {**self.identity(), **facts}, writes=self.team.leads) as run:
             return (yield from Session(self, run, display, state, Cursor(), given=given).go())

@@ -20,6 +20,11 @@ def method_name(name: str) -> str:
     return Path(name).name if ".py:" in name else name
 
 
+def is_oracle(config: Mapping[str, Any]) -> bool:
+    """Say whether a run sees what no learner has, as its folder says."""
+    return bool(config.get("oracle"))
+
+
 def data_name(config: Mapping[str, Any]) -> str:
     """Name a run's data set, and which of its classes are labelled where not all are."""
     name, labelled = config["run"]["data"], config["data"].get("labelled")
@@ -46,7 +51,8 @@ def variants(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         told = [(key, value) for key, value in settings.items() if len(values[method, key]) > 1 and value is not None]
         return " ".join([method_name(method), *(word for (_, key), value in told for word in as_words(key, value))])
 
-    return [name(method, settings) for method, settings in found]
+    marks = [" (oracle)" if is_oracle(config) else "" for config in configs]
+    return [name(method, settings) + mark for (method, settings), mark in zip(found, marks, strict=True)]
 
 
 def command_of(config: dict[str, Any]) -> str:
@@ -82,7 +88,7 @@ def summary_of(run: RunFolder) -> dict[str, Any]:
     found = result or {}
     return {
         "run": str(run.path),
-        "method": method_name(settings["method"]),
+        "method": method_name(settings["method"]) + (" (oracle)" if is_oracle(config) else ""),
         "data": settings["data"],
         "base": settings["base"],
         "steps": settings["steps"],
@@ -105,7 +111,8 @@ def headline(experiment: "Experiment") -> str:
     run, sizes = experiment.config.run, experiment.stream.sizes
     tasks = f"{sizes[0]} classes" + (f" + {len(sizes) - 1} x {sizes[1]}" if len(sizes) > 1 else "")
     memory = f"memory {experiment.budget}" if experiment.method.keeps_exemplars else "no memory"
-    method = Path(run.method).name if ".py:" in run.method else run.method
+    oracle = ", an oracle that sees old classes' images" if experiment.config.carried.oracle else ""
+    method = method_name(run.method) + oracle
     note = f" ({experiment.data.note})" if experiment.data.note else ""
     return f"{method} on {run.data}{note}, {tasks}, order {run.order}, {memory}, {run.backbone}, seed {run.seed}"
 

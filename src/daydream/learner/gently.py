@@ -5,40 +5,47 @@ from dataclasses import replace
 
 from daydream.components.generator_stage import BANK
 from daydream.engine import Display, Diverged
-from daydream.stages.stage import Stage, State
+from daydream.learner.lesson_checkpoint import Standing
+from daydream.stages.stage import Stage
 
 GENTLER = 0.1
 """Share of the learning rate in the second try."""
 
 
-def generators_trained(
-    run: Callable[[Stage], None], stage: Stage, state: State, display: Display, needed: bool
-) -> bool:
-    """Run a stage that trains generators; say whether they are in the state.
+def trained(run: Callable[[Stage], None], stage: Stage, standing: Standing, display: Display, needed: bool) -> bool:
+    """Run the stage that the lesson stands in; say whether what it trains is in the state.
 
-    Where the stages to come need them, a second divergence is theirs to hear of.
+    One that trains generators may have a second try. Where the stages to come need them, the divergence of that is
+    theirs to hear of.
     """
-    gentle = replace(stage, optimizer=replace(stage.optimizer, lr=GENTLER * stage.optimizer.lr))
-    try:
+    if BANK not in stage.train_mode:
         run(stage)
-    except Diverged:
-        left_out(state)
-        display.say(f"note: stage '{stage.name}' diverged: again at a learning rate of {gentle.optimizer.lr:g}")
+        return True
+    gentle = replace(stage, optimizer=replace(stage.optimizer, lr=GENTLER * stage.optimizer.lr))
+    if not standing.gently:
         try:
-            run(gentle)
+            run(stage)
+            return True
         except Diverged:
-            left_out(state)
-            if needed:
-                raise
-            display.say(
-                f"note: stage '{stage.name}' diverged again: the lesson is kept, its new classes have no generators yet"
-            )
-            return False
-    return True
+            left_out(standing)
+            standing.gently = True
+            display.say(f"note: stage '{stage.name}' diverged: again at a learning rate of {gentle.optimizer.lr:g}")
+    try:
+        run(gentle)
+        return True
+    except Diverged:
+        left_out(standing)
+        if needed:
+            raise
+        display.say(
+            f"note: stage '{stage.name}' diverged again: the lesson is kept, its new classes have no generators yet"
+        )
+        return False
 
 
-def left_out(state: State) -> None:
-    """Take away generators that diverged, and leave the state as every stage does."""
-    state.nets.pop(BANK, None)
-    for net in state.nets.values():
+def left_out(standing: Standing) -> None:
+    """Take away generators that diverged, and stand before their stage, with the state as every stage leaves it."""
+    standing.partial = None
+    standing.state.nets.pop(BANK, None)
+    for net in standing.state.nets.values():
         net.eval()

@@ -117,9 +117,9 @@ class Learner(Trained):
         lesson, _ = self.prepare(Path(folder), unlabeled, test, from_dict(LessonSettings, settings))
         return self.take(lesson, display)
 
-    def take(self, lesson: Lesson, display: Display | None = None) -> LessonRecord:
-        """Take a lesson that was prepared."""
-        self.model = learn(lesson, display or Display())
+    def take(self, lesson: Lesson, display: Display | None = None, beside: Path | None = None) -> LessonRecord:
+        """Take a lesson that was prepared; a long one is kept meanwhile `beside` the file that the model goes to."""
+        self.model = learn(lesson, display or Display(), beside)
         return self.model.lessons[-1]
 
     def prepare(

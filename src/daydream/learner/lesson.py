@@ -1,4 +1,4 @@
-"""One lesson: a task made of a folder, run by the engine as the method's stages, from one model to the next.
+"""One lesson: a task made of a folder, as the method's stages, which lead from one model to the next.
 
 The new classes are a task as any other. Images of known classes join the memory while the lesson lasts, save those it
 holds already, so the method replays them as exemplars, and those classes' exemplars are then chosen again from old
@@ -6,22 +6,19 @@ exemplars and new images. A lesson without a new class trains the whole network 
 each class, at a tenth of the learning rate. A method that keeps no exemplars trains on given images alone.
 """
 
-import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from daydream.components.carried import Carried, kinds_of
-from daydream.components.generator_stage import BANK, UNLABELLED, dealer
+from daydream.components.generator_stage import UNLABELLED, dealer
 from daydream.components.imagination import Imagination
-from daydream.components.mixup import PixelMixup
 from daydream.components.pile import FromPile
 from daydream.data.images import ImageSet
-from daydream.engine import Display, Diverged, Engine, EpochReport, Hardware, Partial, Place
+from daydream.engine import Hardware
 from daydream.errors import UserError
-from daydream.learner.gently import generators_trained
 from daydream.learner.intake import Intake, digests, distinct
 from daydream.learner.making import Sections, carried_settings, make_method, without_pile
 from daydream.learner.model import Model, Preprocessing
@@ -29,30 +26,11 @@ from daydream.learner.settings import LessonSettings, ModelSettings
 from daydream.nets.network import check_backbone, check_image_size, fix_lower_halves, is_pretrained
 from daydream.protocol.memory import Memory
 from daydream.protocol.stream import Stream, Task
-from daydream.stages.stage import Batches, Stage, State
+from daydream.stages.stage import Batches, Group, Stage, State
 from daydream.storage.state import pack, unpack
 
 GENTLY = 0.1
 """Share of the learning rate when no class is new."""
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What the engine asks of its watcher: a lesson is not checkpointed, as it writes nothing before its end."""
-
-    stage: Stage
-    display: Display
-
-    def epoch(self, report: EpochReport) -> None:
-        self.display.epoch_ends(Place(), self.stage, report)
-
-    def stop_asked(self) -> bool:
-        return self.display.stop_asked()
-
-    def wants_checkpoint(self, epoch: int) -> bool:
-        return False
-
-    def checkpoint(self, partial: Partial) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,14 +111,19 @@ class Lesson:
             return name
         return "imagine" if name == "replay" else f"{name}, imagining"
 
+    @property
+    def from_pile(self) -> FromPile | None:
+        """Return what replays unlabelled images; a first lesson replays none."""
+        return self.carried.from_pile if self.num_old else None
+
     def _task(self, num_old: int, num_new: int, train: ImageSet) -> Task:
         # One more task is always to come: generators are trained for it.
         return Task(self.index, self.index + 2, num_old, num_new, train, train)
 
     def _stages(self) -> list[Stage]:
         stages: list[Stage] = []
-        if self.carried.from_pile is not None and self.num_old:
-            stages.append(self._remember(self.carried.from_pile))
+        if self.from_pile is not None:
+            stages.append(self._remember(self.from_pile))
         if self.method.frozen and not self.task.num_new:
             raise UserError(
                 f"--method {self.settings.method} learns nothing from classes it knows: give a new one beside them"
@@ -154,7 +137,7 @@ class Lesson:
         """Return the stage that gives old classes without a generator one, from their exemplars; or else only mines."""
         assert self.before is not None
         lacking = self.num_old - self.before.num_generators
-        if lacking and isinstance(component, Imagination) and not isinstance(component, PixelMixup):
+        if lacking and isinstance(component, Imagination) and component.generates:
             exemplars = self.before.state.memory.as_set(self.names)
             theirs = exemplars.of_classes(torch.arange(self.num_old - lacking, self.num_old))
             stage = component.generators(self._task(self.num_old - lacking, lacking, theirs))
@@ -198,46 +181,17 @@ class Lesson:
 
         return Stage(name="choose again", begin=begin)
 
-    def train(self, display: Display) -> tuple[State, Mapping[str, float], float]:
-        """Run the stages on a copy of what was known; return the state, what stages measured, and the seconds.
+    def leave_pile_out(self) -> None:
+        """Let the lesson's stages be those without unlabelled images."""
+        self.carried = Carried(self.method, without_pile(self.settings, self.given.carried), None)
+        self.stages = self._stages()
 
-        A lesson never dies of its pile: one whose stages diverge with it is taken again without.
-        """
-        began = time.monotonic()
-        self.given.hardware.set_up()
-        display.begins("", [(Place(), stage) for stage in self.stages])
-        try:
-            state, measured = self._run(display)
-        except Diverged:
-            if self.carried.from_pile is None or not self.num_old:  # a first lesson replays nothing with it
-                raise
-            display.say("note: the training diverged with the unlabelled images: the lesson is taken without them")
-            self.carried = Carried(self.method, without_pile(self.settings, self.given.carried), None)
-            self.stages = self._stages()
-            state, measured = self._run(display)
-        return state, measured, time.monotonic() - began
-
-    def _run(self, display: Display) -> tuple[State, Mapping[str, float]]:
-        """Run the stages on a copy of what was known."""
+    def begun(self) -> State:
+        """Return a copy of what was known, with the images of known classes that a method may replay."""
         state = self._state()
         if len(self.again) and self.method.keeps_exemplars and self.task.num_new:
             state.memory = state.memory.joined(self.unheld)
-        engine = Engine(self.given.hardware, self.method.setup.seed)
-        measured: Mapping[str, float] = {}
-        for number, stage in enumerate(self.stages):
-            needed = any(later.exemplars or BANK in later.train_mode for later in self.stages[number + 1 :])
-
-            def run(stage: Stage, number: int = number) -> None:
-                display.stage_begins(Place(), stage, 0)
-                engine.run(stage, state, (self.index, number), Watched(stage, display))
-
-            if BANK not in stage.train_mode:
-                run(stage)
-            elif not generators_trained(run, stage, state, display, needed):
-                continue
-            if stage.report is not None:
-                measured = {**measured, **stage.report(state)}
-        return state, measured
+        return state
 
     def _state(self) -> State:
         device = self.given.hardware.device
@@ -253,10 +207,9 @@ class Lesson:
 def upper_alone(stage: Stage) -> Stage:
     """Return a stage in which lower halves stay as they are: published weights know more than a lesson can teach."""
 
-    def begin(state: State) -> None:
-        if stage.begin is not None:
-            stage.begin(state)
+    def trains(state: State) -> Sequence[Group]:
         for net in state.nets.values():
             fix_lower_halves(net)
+        return stage.trains(state)
 
-    return replace(stage, begin=begin)
+    return replace(stage, trains=trains)

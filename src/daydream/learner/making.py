@@ -17,8 +17,13 @@ from daydream.settings import from_dict, with_defaults
 
 Sections = Mapping[str, Mapping[str, Any]]
 """Settings of components, by section."""
-OWN = frozenset({"imagine", "generator_epochs", "generator_width", "unlabeled", "pile_classes", "pile_exclude"})
-"""Settings of components that a lesson decides itself or has under its own names."""
+OWN = frozenset(
+    {
+        *("imagine", "counterparts_from", "generator_epochs", "generator_width"),
+        *("unlabeled", "pile_classes", "pile_exclude"),
+    }
+)
+"""Settings of components that a lesson decides itself or has under its own names, and controls for experiments."""
 GENTLE = {"generator_start": "exemplar", "generator_form": "relative"}
 """Defaults of a lesson: it may be short, and a generator that has learnt little must do no harm.
 
@@ -63,6 +68,11 @@ def carried_settings(
     given = {key: dict(carried.get(key, {})) for key in component_settings(kind)}
     if not has_pile:
         return CarriedSettings.of(name, kind, {"parts": given.get("parts", {})})
+    if given.get("imagination", {}).get("counterparts_from", "generators") != "generators":
+        raise UserError(
+            "counterparts_from is for experiments, its controls compare and its oracle needs images that a lesson has "
+            "lost: use it in a run"
+        )
     if "imagination" in given:
         own = {"generator_epochs": lesson.generator_epochs, "generator_width": settings.generator_width}
         given["imagination"] = {**GENTLE, **given["imagination"], **own, "imagine": True}

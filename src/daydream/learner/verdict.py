@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from daydream.data.images import ImageSet, Resident
 from daydream.engine import Display
 from daydream.learner.beside import taught_too
 from daydream.learner.calibration import expected_calibration_error, fit_temperature
+from daydream.learner.course import train
 from daydream.learner.intake import joined, sampled
 from daydream.learner.lesson import Lesson
 from daydream.learner.making import complete
@@ -22,9 +24,9 @@ from daydream.protocol.inference import over_images
 from daydream.stages.stage import State
 
 
-def learn(lesson: Lesson, display: Display) -> Model:
-    """Train a lesson, judge what came of it, and return the model after."""
-    state, measured, seconds = lesson.train(display)
+def learn(lesson: Lesson, display: Display, beside: Path | None = None) -> Model:
+    """Train a lesson, judge what came of it, and return the model after; it is kept beside a model's file meanwhile."""
+    state, measured, seconds = train(lesson, display, beside)
     before, held = lesson.before, lesson.intake.held_out
     held = joined(before.held_out, held) if before else joined(held)
     scores = judge(lesson.method, state, held)

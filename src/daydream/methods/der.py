@@ -83,7 +83,7 @@ class DER(Method[DERSettings]):
     reports = "cnn"
     head = "plain"
     recipe = "cross-entropy; rate x0.1 at 60, 120 and 160 of 200"
-    carries = frozenset({"erase"})
+    carries = frozenset({"erase", "augment"})
     refuses = MappingProxyType(
         {
             "imagine": "a counterpart has features under the newest extractor alone, the head reads those of all",

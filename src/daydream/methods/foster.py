@@ -8,9 +8,9 @@ whose answers are weighted by class. It is what predicts, and the parameters do 
 exemplars are herded by the pair, and neither weights are aligned nor parts of the head held at zero: all of its
 configurations of CIFAR-100 have that off.
 
-Its published numbers use AutoAugment and Cutout of 16 pixels (`--erase 0.5`); there is no AutoAugment here. Ours alone:
-the backbone is the run's, a batch holds new images and exemplars in fixed numbers, and class weights count the images
-there are (the released code takes 500 of a new class for granted).
+Its published numbers use AutoAugment and Cutout of 16 pixels; their like here is `--augment strong --erase 0.5`. Ours
+alone: the backbone is the run's, a batch holds new images and exemplars in fixed numbers, and class weights count the
+images there are (the released code takes 500 of a new class for granted).
 """
 
 import math
@@ -71,7 +71,7 @@ class FOSTER(Method[FOSTERSettings]):
     kinds: ClassVar[Kinds] = {"Extractor": Extractor}
     reports = "cnn"
     head = "linear"
-    carries = frozenset({"erase"})
+    carries = frozenset({"erase", "augment"})
     refuses = MappingProxyType(
         {
             "imagine": "a counterpart has features under the new extractor alone, the head reads those of both",

@@ -101,7 +101,7 @@ class GD(Method[GDSettings]):
     needs_pile = True
     reports = "cnn"
     head = "linear"
-    carries = frozenset({"blend", "erase"})
+    carries = frozenset({"blend", "erase", "augment"})
 
     def check(self, stream: Stream) -> None:
         counts, most = stream.train.counts(), 0

@@ -1,6 +1,7 @@
 """Joint training: the upper bound, in the two meanings the field gives it.
 
-`once` is the paper's (section 4.2): one training on all classes, one number, no tasks. `per-task` trains from scratch,
+`once` is the paper's (section 4.2): one training on all classes, one number, no tasks; of a run that stops after some
+tasks, on theirs. `per-task` trains from scratch,
 after each task, on the data of all classes seen, and averages over tasks; it is higher, since early tasks have fewer
 classes.
 Exemplars are herded only so that NME accuracy is measured as for the other methods.
@@ -27,10 +28,10 @@ class Joint(Method[JointSettings]):
 
     Settings = JointSettings
     reports = "cnn"
-    carries = frozenset({"rotations", "erase"})
+    carries = frozenset({"rotations", "erase", "augment"})
 
-    def reshape(self, stream: Stream) -> Stream:
-        return stream.merged() if self.settings.kind == "once" else stream
+    def reshape(self, stream: Stream, tasks: int | None) -> Stream:
+        return stream.merged(tasks) if self.settings.kind == "once" else stream
 
     def stages(self, task: Task) -> list[Stage]:
         return [self.classify(task, task.seen, self.settings.base_epochs), self.reselect(task)]

@@ -124,7 +124,7 @@ class Method(ABC, Generic[S]):
     """Whether a stage of it names a stream of exemplars, which imagination can add counterparts to."""
     imagines: ClassVar[Literal["", "generators", "pixels"]] = ""
     """How it makes counterparts without being asked (`--imagine`), if it does."""
-    carries: ClassVar[frozenset[str]] = frozenset({"blend", "rotations", "erase", "pile_distill"})
+    carries: ClassVar[frozenset[str]] = frozenset({"blend", "rotations", "erase", "augment", "pile_distill"})
     """The parts (`components/parts.py`) that fit it. They need a `Network` called `net`, with new images in a stream
     `new`; blending also needs an increment to go on with the network of the task before, distillation on
     the pile that the method `replays` and keeps that network as `old`."""
@@ -141,8 +141,8 @@ class Method(ABC, Generic[S]):
     def stages(self, task: Task) -> list[Stage]:
         """Return the stages of a task. They are only described here: nothing may train or change yet."""
 
-    def reshape(self, stream: Stream) -> Stream:
-        """Return the stream this method is to see; only an upper bound changes it."""
+    def reshape(self, stream: Stream, tasks: int | None) -> Stream:
+        """Return the stream this method is to see; only an upper bound changes it. `tasks` is where the run stops."""
         return stream
 
     def check(self, stream: Stream) -> None:

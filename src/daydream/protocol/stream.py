@@ -82,9 +82,13 @@ class Stream:
         """Return the test images of every class seen up to and including task `index`."""
         return self.test.of_classes(torch.arange(sum(self.sizes[: index + 1])))
 
-    def merged(self) -> "Stream":
-        """Return the same data as one task: all classes at once."""
-        return replace(self, sizes=(sum(self.sizes),))
+    def merged(self, tasks: int | None = None) -> "Stream":
+        """Return the data of the first tasks, or of all, as one task: all their classes at once."""
+        if tasks is None or tasks >= len(self):
+            return replace(self, sizes=(sum(self.sizes),))
+        classes = torch.arange(sum(self.sizes[:tasks]))
+        train, test = (_named_by(images.of_classes(classes), len(classes)) for images in (self.train, self.test))
+        return Stream(train, test, (len(classes),))
 
 
 def make_stream(data: Dataset, order: Sequence[int], base: int, steps: int, validation: float = 0.0) -> Stream:
@@ -135,6 +139,10 @@ def places_in_class(labels: Tensor) -> Tensor:
     place = torch.empty_like(labels)
     place[by_class] = torch.arange(len(labels)) - first[labels[by_class]]
     return place
+
+
+def _named_by(images: ImageSet, classes: int) -> ImageSet:
+    return replace(images, class_names=images.class_names[:classes])
 
 
 def arrival(images: ImageSet, order: Sequence[int]) -> ImageSet:

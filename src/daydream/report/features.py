@@ -20,7 +20,8 @@ def has_generators(run: Run) -> bool:
     method, imagination = run.settings["method"], run.components.get("imagination", {})
     own = load_method(method).imagines if method in METHODS else ""  # a method in a user's file is not run for this
     made = own or ("generators" if imagination.get("imagine") else "")
-    return made == "generators" and bool(imagination.get("counterparts"))
+    generates = imagination.get("counterparts_from", "generators") == "generators"
+    return made == "generators" and generates and bool(imagination.get("counterparts"))
 
 
 def undrawn(run: Run) -> str:

@@ -8,6 +8,7 @@ from daydream import escapes
 from daydream.errors import UserError
 from daydream.escapes import tex
 from daydream.report.gather import Run, Section, sections
+from daydream.report.paired import HEADING, verdicts
 from daydream.report.summary import MEASURES, Line, lines_of
 from daydream.storage.run_folder import resume_command
 
@@ -60,6 +61,8 @@ def markdown(parts: Sequence[Section]) -> str:
         rows = [_cells(line, " ± ", "–") for line in lines_of(section.runs)]
         table = [HEADS, ["---"] * len(HEADS), *(list(map(escapes.markdown, row)) for row in rows)]
         blocks += [f"## {escapes.markdown(section.title)}", "\n".join(f"| {' | '.join(row)} |" for row in table)]
+        if said := verdicts(lines_of(section.runs)):
+            blocks += [f"{HEADING}:", "\n".join(f"- {escapes.markdown(line)}" for line in said)]
         blocks += [f"Left out: {', '.join(map(escapes.markdown, names))}." for names in [unfinished(section)] if names]
     return "\n\n".join(blocks) + "\n"
 

@@ -15,6 +15,7 @@ from daydream.experiment.naming import command_of
 from daydream.report.charts import Figure, comparison, style_of
 from daydream.report.features import undrawn
 from daydream.report.gather import Run, Section, sections
+from daydream.report.paired import HEADING, verdicts
 from daydream.report.run_charts import charts_of
 from daydream.report.summary import MEASURES, lines_of
 
@@ -39,6 +40,7 @@ def render(runs: Sequence[Run], features: Mapping[str, list[Figure] | str]) -> s
         runs=runs,
         sections=[about(part) for part in parts],
         measures=MEASURES,
+        paired=HEADING,
         drawn=as_script(drawn),
         plotly=(resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8"),
     )
@@ -52,6 +54,7 @@ def about(section: Section) -> dict[str, Any]:
         "runs": [(run, *style_of(i)) for i, run in enumerate(section.runs)],
         "means": [line for line in lines if len(line.runs) > 1],
         "against_paper": [line for line in lines if line.paper],
+        "verdicts": verdicts(lines),
     }
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TRIALS = "trials.json"
 STEPS = 5  # in an epoch of a trial
-SHAPING = ("counterparts", "generator_depth", "generator_width", "generator_losses")
+SHAPING = ("counterparts", "counterparts_from", "generator_depth", "generator_width", "generator_losses")
 """Settings of imagination that a step's time depends on."""
 
 
@@ -111,9 +111,9 @@ def kind_of(values: Values) -> str:
     usual, own = ImaginationSettings(), config.imagination or ImaginationSettings()
     generators = [f"{key} {getattr(own, key)}" for key in SHAPING if getattr(own, key) != getattr(usual, key)]
     wanted = parts.wanted if parts else {}
-    turned = [f"rotations {parts.rotations}"] if "rotations" in wanted else []
+    shaping = [f"{name} {wanted[name]}" for name in ("rotations", "augment") if name in wanted]
     piled = ["taught on the pile"] if config.carried.teaches_on_pile else []
-    return ", ".join([f"{run.method} on {run.data}", run.backbone, hardware.describe(), *generators, *turned, *piled])
+    return ", ".join([f"{run.method} on {run.data}", run.backbone, hardware.describe(), *generators, *shaping, *piled])
 
 
 def try_out(values: Values, switch: "StopSwitch | None" = None) -> Trial:

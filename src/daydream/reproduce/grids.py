@@ -71,8 +71,10 @@ def table1(choices: Choices, tasks: int | None) -> list[Cell]:
 
 
 def _of_table1(choices: Choices, tasks: int | None, cell: paper.PaperCell) -> Values | None:
-    if cell.method == "joint":  # one training on all classes: the same run in every column
-        return values(choices, None, "joint")
+    if (
+        cell.method == "joint"
+    ):  # one training on all classes, the same run in every column; of one column, on its classes
+        return values(choices, tasks if choices.scale.one_column else None, "joint")
     # The paper's row takes PODNet's head at 5 steps and its nearest means at 10: its code has a configuration for each.
     settings = {"configuration": cell.reports} if cell.method == "podnet" and cell.reports else {}
     return values(choices, tasks, cell.method, cell.steps, cell.memory or MEMORY, {"method": settings})
@@ -188,12 +190,14 @@ GRIDS: dict[str, Callable[[Choices, int | None], list[Cell]]] = {
     "standin": own_grids.standin,
     "dream": own_grids.dream,
     "parts": own_grids.parts,
+    "controls": own_grids.controls,
+    "memory": own_grids.memory,
 }
-OWN = frozenset({"parts"})
+OWN = frozenset({"parts", "controls", "memory"})
 """Grids that compare their own cells with each other, by both accuracies, and none with the paper's."""
 REMARKS = {
     "standin": "a stand-in for ImageNet-Subset and not it: the paper has no number to compare with",
     "dream": 'our recipe, beside the numbers of the paper\'s own method (its row "Ours")',
-    "parts": "our own table, not one of the paper's",
+    **dict.fromkeys(OWN, "our own table, not one of the paper's"),
 }
 """What must be said of a grid wherever it is shown."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from daydream.data.unlabeled import has_own_pile
 from daydream.errors import UserError
 from daydream.experiment.config import Config, config_from_json, make_config
+from daydream.methods import Method, load_method
 from daydream.reproduce.jobs import Job
 from daydream.settings import plain_json
 from daydream.storage.run_folder import read_json
@@ -94,12 +95,14 @@ def _is_result(value: Any) -> bool:
 def _identity(config: Config) -> str:
     """Return what a run depends on as text: its settings, less those of the place it ran at and the pile's source.
 
-    How many of its tasks it was asked for is left out, and settings of what it does not carry: their defaults may have
-    changed since it was made.
+    How many of its tasks it was asked for is left out where fewer are the first of more. So are settings of what it
+    does not carry: their defaults may have changed since it was made.
     """
     whole: dict[str, Any] = plain_json(config.to_json())
     del whole["version"]
-    whole["run"] = {key: value for key, value in whole["run"].items() if key not in ELSEWHERE | {"tasks"}}
+    merged = load_method(config.run.method).reshape is not Method.reshape
+    left_out = ELSEWHERE if merged else ELSEWHERE | {"tasks"}
+    whole["run"] = {key: value for key, value in whole["run"].items() if key not in left_out}
     carried = config.carried
     if not carried.imagines:
         whole["imagination"] = None

@@ -6,6 +6,12 @@ from daydream.reproduce.protocols import MEMORY, Cell, Choices, Values, values
 
 TAUGHT: dict[str, Values] = {"pile": {"pile_distill": BESIDE_GENERATORS}}
 """What brings a method what the pile gives without generators, as strong as imagination has it."""
+SOFT: Values = {"pile_teach": True}
+"""What brings a row soft labels, at the weight that suits."""
+FEW = 5
+"""Exemplars per class at which imagination and its controls are compared."""
+MEMORIES = (1, 2, 5, 10, 20, 40)
+"""Exemplars per class of the grid `memory`."""
 
 
 def standin(choices: Choices, tasks: int | None) -> list[Cell]:
@@ -101,3 +107,86 @@ def parts(choices: Choices, tasks: int | None) -> list[Cell]:
             beside, row = method if change else "", f"{method} {words}".rstrip()
             found.append(Cell(name=method + change, row=row, method=method, beside=beside, values=run))
     return found
+
+
+def controls(choices: Choices, tasks: int | None) -> list[Cell]:
+    """Imagination and what else could stand in the counterparts' place, each with and without soft labels."""
+    rows: dict[str, tuple[str, str, dict[str, Values]]] = {
+        "no-pile": ("replay", "no pile", {}),
+        "taught": ("replay", "pile taught", TAUGHT),
+        "generators": ("imagine", "generators", {}),
+        **{
+            name: ("imagine", row, {"imagination": {"counterparts_from": source}})
+            for name, row, source in (
+                ("hard", "hard counterparts, no generators", "hard"),
+                ("equal-weights", "equal weights, no generators", "nothing"),
+                ("exemplar-copies", "copies of the exemplar", "exemplars"),
+                ("real-maps", "real maps (oracle)", "real"),
+            )
+        },
+    }
+    found = []
+    for name, (method, row, sections) in rows.items():
+        for soft in (False, True) if name != "no-pile" else (False,):
+            pile = {**sections.get("pile", {}), **(SOFT if soft else {})}
+            given = {**sections, "run": per_class(FEW), **({"pile": pile} if pile else {})}
+            found.append(
+                Cell(
+                    name=name + "+soft" * soft,
+                    row=row + " + soft labels" * soft,
+                    method=method,
+                    beside="" if name == "taught" and not soft else "taught",
+                    values=values(choices, tasks, method, sections=given),
+                )
+            )
+    return found
+
+
+CONTRASTS = {
+    "controls": (
+        ("taught", "no-pile"),
+        ("taught+soft", "taught"),
+        ("generators", "equal-weights"),
+        ("generators+soft", "equal-weights+soft"),
+        ("hard", "equal-weights"),
+        ("hard+soft", "equal-weights+soft"),
+        ("real-maps", "equal-weights"),
+    ),
+}
+"""Pairs of cells, by grid, of which a verdict is given whether the first is better than the second."""
+
+
+BESIDE = {
+    "parts": "the row with the method's name alone",
+    "controls": "the row 'pile taught'",
+    "memory": "replay with as many exemplars",
+}
+"""What differences are to, in the grids that compare their own cells."""
+
+
+def per_class(memory: int) -> Values:
+    """Return the settings of a run that keeps so many exemplars of each class."""
+    return {"budget": "per_class", "memory": memory}
+
+
+def memory(choices: Choices, tasks: int | None) -> list[Cell]:
+    """Accuracy against exemplars per class: how many pictures must be kept?"""
+    rows: tuple[tuple[str, str, str, dict[str, Values]], ...] = (
+        ("replay", "replay", "replay", {}),
+        ("taught", "replay", "replay, pile taught", {"pile": SOFT}),
+        ("imagine", "imagine", "imagine", {}),
+        ("dream", "dream", "dream", {"method": {"epochs": short_epochs(choices)}}),
+        ("ucir", "ucir", "ucir", {}),
+    )
+    return [
+        Cell(
+            name=f"{name}-{kept}",
+            row=row,
+            method=method,
+            memory=kept,
+            beside=f"replay-{kept}" if name != "replay" else "",
+            values=values(choices, tasks, method, sections={**sections, "run": per_class(kept)}),
+        )
+        for name, method, row, sections in rows
+        for kept in MEMORIES
+    ]

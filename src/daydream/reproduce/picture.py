@@ -15,6 +15,7 @@ from daydream.reproduce.protocols import Cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Kind = Literal["old", "new"]
 WIDTH, HEIGHT = 7.2, 1.7  # of a pair of panels and its legend, in inches
@@ -49,13 +50,18 @@ def draw(plan: Plan, picture: Path) -> bool:
         axis.set_title(kind, fontsize=9)
     figure.supxlabel("classes seen", fontsize=8)
     figure.suptitle(caption(plan), fontsize=7, color="0.35", parse_math=False)
+    save(figure, picture)
+    return True
+
+
+def save(figure: "Figure", picture: Path) -> None:
+    """Write a picture, whole or not at all."""
     try:
         picture.parent.mkdir(parents=True, exist_ok=True)
         with atomic.replacing(picture) as part:
             figure.savefig(part, format="png")
     except OSError as error:
         raise UserError(f"--out: {picture} cannot be written: {error.strerror or error}") from error
-    return True
 
 
 def caption(plan: Plan) -> str:

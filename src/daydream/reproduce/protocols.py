@@ -1,6 +1,7 @@
 """What a grid is made of: at which scale it is run, what the user decides, and one cell's run.
 
-Every run keeps its memory by the rule `total`, as the paper's own do (40 exemplars per class at 50 classes, 20 at 100);
+Runs keep their memory by the rule `total`, as the paper's own do (40 exemplars per class at 50 classes, 20 at 100), but
+for the grids that ask for so many exemplars of each class;
 numbers the paper quotes for other methods may belong to another rule, which each of its cells names.
 """
 
@@ -60,9 +61,9 @@ SMALL = Scale(
     data={"labelled": "0:30"},
     method={"base_epochs": 40, "epochs": 40, "batch_size": 64, "updates": 2000},
     imagination={"generator_epochs": 16, "generator_width": 32},
-    orders=("seed:1", "seed:2", "seed:3"),
+    orders=tuple(f"seed:{number}" for number in range(1, 9)),
     exemplars=0.2,
-    tasks={"table1": 6, "parts": 6},
+    tasks=dict.fromkeys(("table1", "parts", "controls", "memory"), 6),
     one_column=True,
     pile_share=lambda share: {"pile": {"pile_classes": round(share * 70)}},
     comparable=False,
@@ -88,7 +89,10 @@ SMOKE = Scale(
     orders=("natural", "seed:1", "seed:2"),
     exemplars=0.1,
     tasks=dict.fromkeys(
-        ("table1", "ablation", "piles", "counterparts", "depth", "tradeoffs", "features", "standin", "dream", "parts"),
+        (
+            *("table1", "ablation", "piles", "counterparts", "depth", "tradeoffs", "features", "standin", "dream"),
+            *("parts", "controls", "memory"),
+        ),
         3,
     ),
     pile_share=lambda share: {"data": {"pile_size": round(share * 1000)}},
@@ -126,7 +130,7 @@ class GridSettings:
     unlabeled: str = setting("", "the pile, e.g. imagenet32:DIR: see `daydream run --help`")
     cells: str = setting("", "only these cells: names or patterns, e.g. 'imagine-*,ucir-5-2000'")
     methods: str = setting("", "only these methods, separated by commas")
-    orders: int = setting(1, "class orders to run and average over, 1 to 3: the paper's own")
+    orders: int = setting(1, "class orders to run and average over: the paper's three, or 1 to 8 at scale small")
     tasks: int | None = setting(
         None, "stop each run after so many tasks; by default 4 for piles, counterparts, depth, tradeoffs"
     )
@@ -147,7 +151,9 @@ class GridSettings:
         require(jobs == 1 or not on_ray, "--jobs is for this machine; with --engine ray use --gpu-share")
         require(share == 1 or on_ray, "--gpu-share is for --engine ray; here use --jobs")
         require(share > 0, f"--gpu-share {share} must be above 0, e.g. 0.25 for four runs on a GPU")
-        require(1 <= orders <= 3, f"--orders {orders} must be 1, 2 or 3: the paper has three class orders")
+        most = len(SCALES[self.scale].orders)
+        why = f"the scale {self.scale} has {most} class orders"
+        require(1 <= orders <= most, f"--orders {orders} must be at least 1 and at most {most}: {why}")
         wrong = not self.pile_classes or min(self.pile_classes) < 1
         require(not wrong, "--pile-classes must be whole numbers above 0, separated by commas")
 
@@ -195,7 +201,6 @@ def values(
     scale, kind = choices.scale, load_method(method)
     run = {
         **scale.run,
-        **sections.get("run", {}),
         "method": method,
         "steps": steps,
         "memory": round(memory * scale.exemplars),
@@ -205,6 +210,7 @@ def values(
         "device": choices.device,
         "precision": choices.precision,
         "compile": choices.compile,
+        **sections.get("run", {}),
     }
     known = {f.name for f in fields(kind.Settings)}
     recipe = {key: value for key, value in scale.method.items() if key in known}
@@ -212,7 +218,8 @@ def values(
     whole["method"] = {**recipe, **sections.get("method", {})}
     whole["parts"] = sections.get("parts", {})
     if kind.replays:
-        needs_pile = bool(kind.imagines or sections.get("pile", {}).get("pile_distill"))
+        taught = sections.get("pile", {})
+        needs_pile = bool(kind.imagines or taught.get("pile_distill") or taught.get("pile_teach"))
         whole["imagination"] = {**scale.imagination, **sections.get("imagination", {})} if needs_pile else {}
         whole["pile"] = {"unlabeled": choices.unlabeled, **sections.get("pile", {})} if needs_pile else {}
     elif kind.needs_pile:

@@ -1,6 +1,5 @@
 """A grid's results: ours over the class orders run, beside the paper's or each other, as data and as tables."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,10 @@ from rich.text import Text
 from daydream.experiment.config import environment
 from daydream.methods import METHODS, load_method
 from daydream.reproduce import paper
+from daydream.reproduce.gains import averages, spread, verdicts
 from daydream.reproduce.grids import OWN, REMARKS
 from daydream.reproduce.jobs import Job, Outcome
+from daydream.reproduce.own_grids import BESIDE
 from daydream.reproduce.plan import Plan
 from daydream.reproduce.protocols import Cell, Scale
 
@@ -37,11 +38,7 @@ def summarize(results: Sequence[Mapping[str, Any]]) -> Ours | None:
         return None
     kind = results[0]["reports"]
     found = [result[f"average_{kind}"] for result in results]
-    return Ours(kind, *_spread(found), len(found))
-
-
-def _spread(values: Sequence[float]) -> tuple[float, float | None]:
-    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None
+    return Ours(kind, *spread(found), len(found))
 
 
 def document(plan: Plan, scale: Scale, failures: Mapping[str, Outcome]) -> dict[str, Any]:
@@ -53,6 +50,7 @@ def document(plan: Plan, scale: Scale, failures: Mapping[str, Outcome]) -> dict[
         "protocol": protocol(plan, scale),
         "cells": [_cell(cell, plan, scale, failures) for cell in plan.cells],
         "statements": list(paper.statements(plan.grid)),
+        "verdicts": verdicts(plan),
         "environment": environment(),
     }
 
@@ -73,7 +71,7 @@ def _cell(cell: Cell, plan: Plan, scale: Scale, failures: Mapping[str, Outcome])
         "mean": ours and round(ours.mean, 4),
         "deviation": None if ours is None or ours.deviation is None else round(ours.deviation, 4),
         "orders": ours.orders if ours else 0,
-        "averages": _averages(jobs, plan.jobs.get(cell.beside, [])),
+        "averages": averages(jobs, plan.jobs.get(cell.beside, [])),
         "beside": cell.beside,
         "paper": cell.paper,
         "paper_mark": cell.mark,
@@ -83,29 +81,6 @@ def _cell(cell: Cell, plan: Plan, scale: Scale, failures: Mapping[str, Outcome])
         "state": _state(jobs, ours, runs),
         "runs": runs,
     }
-
-
-def _averages(jobs: Sequence[Job], beside: Sequence[Job]) -> dict[str, dict[str, float | None]]:
-    """Return the average of either accuracy, and its difference to the cell beside over the orders both were run with.
-
-    Differences are taken order by order: what an order does to both is not in their deviation.
-    """
-    found = {}
-    for kind in ("nme", "cnn"):
-        ours, theirs = _by_order(jobs, kind), _by_order(beside, kind)
-        gains = [value - theirs[order] for order, value in ours.items() if order in theirs]
-        rows = {"": list(ours.values()), "difference_": gains}
-        found[kind] = {
-            f"{key}{name}": None if value is None else round(value, 4)
-            for key, values in rows.items()
-            for name, value in zip(("mean", "deviation"), _spread(values) if values else (None, None), strict=True)
-        }
-    return found
-
-
-def _by_order(jobs: Sequence[Job], kind: str) -> dict[str, float]:
-    averages = ((job.values["run"]["order"], (job.result or {}).get(f"average_{kind}")) for job in jobs)
-    return {order: value for order, value in averages if value is not None}
 
 
 def _run(job: Job, out: Path, failure: Outcome | None) -> dict[str, Any]:
@@ -139,12 +114,15 @@ def protocol(plan: Plan, scale: Scale) -> str:
     steps = f" and {min(counts)} steps" if len(counts) == 1 else ""
     sizes = sorted({values["run"]["memory"] for values in runs}, reverse=True)
     memory = " and ".join(f"{size:,}" for size in sizes)
+    rule = "of each class" if run["budget"] == "per_class" else "by the rule total for every method"
     limits = {values["run"]["tasks"] for values in runs} - {None}
     tasks = f", the first {min(limits)} tasks" if limits else ""
     labelled = runs[0]["data"].get("labelled")
-    data = f"{run['data']}, classes {labelled} labelled and the others the pile" if labelled else run["data"]
+    piles = {values.get("pile", {}).get("unlabeled", "").partition(":")[0] for values in runs} - {""}
+    pile = f"{' and '.join(sorted(piles))} the pile" if piles else "the others the pile"
+    data = f"{run['data']}, classes {labelled} labelled and {pile}" if labelled else run["data"]
     line = (
-        f"{data}, {run['base']} base classes{steps}, memory {memory} by the rule total for every method, "
+        f"{data}, {run['base']} base classes{steps}, memory {memory} {rule}, "
         f"{run['backbone']}, seed {run['seed']}{tasks}"
     )
     line += f"; {REMARKS[plan.grid]}" if plan.grid in REMARKS else ""
@@ -201,15 +179,16 @@ def _lines(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def _own_lines(cells: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of a table of our own: both accuracies, and what sets a variant apart."""
-    heads = ["cell", "row", "NME", "difference", "CNN", "difference", "state"]
+    kept = ["memory"] if len({cell["memory"] for cell in cells}) > 1 else []
+    heads = ["cell", "row", *kept, "NME", "difference", "CNN", "difference", "state"]
     rows = []
     for cell in cells:
         numbers = []
         for kind in ("nme", "cnn"):
             found = cell["averages"][kind]
             numbers.append(_with_deviation(found["mean"], found["deviation"]))
-            numbers.append(_with_deviation(found["difference_mean"], found["difference_deviation"], "+"))
-        rows.append([cell["name"], cell["row"], *numbers, cell["state"]])
+            numbers.append(_with_deviation(found["difference_mean"], found["difference_error"], "+"))
+        rows.append([cell["name"], cell["row"], *(str(cell[key]) for key in kept), *numbers, cell["state"]])
     return heads, rows
 
 
@@ -224,8 +203,10 @@ def _remarks(found: Mapping[str, Any]) -> list[str]:
     lines = [f"the paper: {statement}" for statement in found["statements"]]
     if found["grid"] in OWN:
         lines.append(
-            "a difference is to the row with the method's name alone, over the class orders both were run with"
+            f"a difference is to {BESIDE[found['grid']]}, order by order where both were run; after ± stands its "
+            "standard error, after an average the standard deviation over orders"
         )
+    lines += found["verdicts"]
     lines += _of_the_paper(found)
     for cell in found["cells"]:
         for run in cell["runs"]:

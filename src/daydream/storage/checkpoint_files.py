@@ -34,11 +34,12 @@ UNWRITTEN = 2  # checkpoints that may wait to be written: a large one, and the o
 
 
 def save_checkpoint(
-    folder: Path, info: Mapping[str, Any], components: Components, unchanged: Collection[str] = ()
+    folder: Path, info: Mapping[str, Any], components: Components, unchanged: Collection[str] = (), go_on: str = ""
 ) -> None:
     """Write a checkpoint beside the previous one, then let `latest.json` name it, then drop what nothing names.
 
-    Components in `unchanged` are those of the previous checkpoint: they are named again, not written again.
+    Components in `unchanged` are those of the previous checkpoint: they are named again, not written again. `go_on`
+    says how to go on where the disk is full, if not by resuming a run.
     """
     refuse_link(folder)
     try:
@@ -59,7 +60,7 @@ def save_checkpoint(
         refuse_gone(folder.parent)
         raise UserError(
             f"the checkpoint could not be written to {folder}: {_reason(error)}; the previous one is intact: "
-            f"free some space and `{resume_command(folder.parent)}`"
+            f"free some space and {go_on or f'`{resume_command(folder.parent)}`'}"
         ) from error
 
 
@@ -71,8 +72,8 @@ class CheckpointWriter:
     unchanged; the next `save` or `wait` says why.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, go_on: str = "") -> None:
+        self.folder, self.go_on = folder, go_on
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.unwritten: deque[Future[None]] = deque()
         self.latest: Future[None] | None = None
@@ -93,7 +94,7 @@ class CheckpointWriter:
         def write() -> None:
             if before is not None:
                 before.result()  # done by now, but it may have failed
-            save_checkpoint(self.folder, info, copies, unchanged)
+            save_checkpoint(self.folder, info, copies, unchanged, self.go_on)
 
         self.latest = self.pool.submit(write)
         self.unwritten.append(self.latest)
@@ -116,6 +117,18 @@ class CheckpointWriter:
         """Write what is left."""
         with self.pool:
             self.wait()
+
+
+def drop_checkpoint(folder: Path) -> None:
+    """Remove a checkpoint that has served, `latest.json` first; what is not of our making stays, and its folder."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    (folder / "latest.json").unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if OWN.fullmatch(path.name) and not path.is_dir():
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
@@ -178,9 +191,7 @@ def _read_component(path: Path) -> dict[str, Tensor]:
         if not path.is_file():
             raise OSError("it is not there, or no file")
         if not path.stem.endswith(_digest(path)):
-            raise UserError(
-                f"{path} is damaged: its content does not match its name; the run cannot be continued from it"
-            )
+            raise UserError(f"{path} is damaged: its content does not match its name; nothing can go on from it")
         # Copies, since the file is only mapped: it will go when nothing names it any more.
         return {key: value.clone() for key, value in load_file(path).items()}
     except (OSError, SafetensorError) as error:

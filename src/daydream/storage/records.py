@@ -44,6 +44,7 @@ class StoredConfig(TypedDict):
     environment: NotRequired[dict[str, str]]
     device: NotRequired[str]
     pile_images: NotRequired[int | None]
+    oracle: NotRequired[bool]
     fingerprint: NotRequired[str]
     pile_fingerprint: NotRequired[str | None]
     method_source: NotRequired[str | None]

@@ -216,9 +216,9 @@ def refuse_gone(path: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """Raise the user's mistake if a run would write through a link: what it points to may be another's."""
+    """Raise the user's mistake if a run or a lesson would write through a link: it may point to another's files."""
     if path.is_symlink():
-        raise UserError(f"{path} is a link, and a run writes through none: put what it points to in its place")
+        raise UserError(f"{path} is a link, and nothing is written through one: put what it points to in its place")
 
 
 def resume_command(path: Path) -> str:

@@ -29,6 +29,7 @@ class OnRay:
     stop_asked: Callable[[], bool]
 
     def run(self, jobs: Sequence[Job], ready: Callable[[Job], bool]) -> Iterator[Outcome]:
+        stay_here()
         import ray
 
         connect()
@@ -54,6 +55,15 @@ def require_installed() -> None:
     """Raise the user's mistake if Ray is missing."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("--engine ray needs Ray: pip install 'daydream[ray]'")
+
+
+def stay_here() -> None:
+    """Let a Ray that is started for these jobs listen on this machine's loopback alone, unless it is said otherwise.
+
+    Ray reads this when it is imported. By its name it is for other systems, where it keeps Ray off the network already.
+    """
+    if "RAY_ADDRESS" not in os.environ:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 def connect() -> None:
