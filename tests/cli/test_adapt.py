@@ -31,12 +31,17 @@ def test_both_numbers_are_said_and_the_better_is_kept(
     assert json.loads(out)["kind"] == ("adapting" if better else "exact")
     _, out, _ = call(capsys, "classes", model)
     assert ("It adapted, so its lessons are not exact" in out) == better
-    b = str(write_classes(tmp_path / "b", [2], 6, size=32))
-    code, _, err = call(capsys, "learn", model, b, "--adapt", "off", "--quiet", "--device=cpu")
-    assert code == 0, err
-    _, out, _ = call(capsys, "classes", model, "--json")
-    found = json.loads(out)
-    assert (found["kind"], len(found["classes"])) == ("exact", 3)
+    for label, word in ((2, "auto" if better else ""), (3, "off")):
+        folder = str(write_classes(tmp_path / str(label), [label], 6, size=32))
+        words = [f"--adapt={word}"] if word else []
+        code, _, err = call(capsys, "learn", model, folder, *words, "--quiet", "--device=cpu")
+        assert code == 0, err
+        _, out, _ = call(capsys, "classes", model, "--json")
+        found = json.loads(out)
+        assert (found["kind"], len(found["classes"])) == (
+            "adapting" if better and word != "off" else "exact",
+            label + 1,
+        )
 
 
 def test_what_cannot_be_asked(
