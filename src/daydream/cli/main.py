@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from daydream import __version__
-from daydream.cli import cache, models, reproduce, results, run
+from daydream.cli import cache, models, reproduce, results, run, serve
 from daydream.cli.common import Json, Quiet, Trusted, console, free_folder
 from daydream.cli.flags import HELP_ALL
 from daydream.errors import UserError
@@ -91,6 +91,7 @@ def build(words: Sequence[str]) -> typer.Typer:
         app.command("list" if command is list_runs else command.__name__)(command)
     models.register(app, words)
     results.register(app)
+    serve.register(app)
     cache.register(app)
     reproduce.register(app, words)
     return app
