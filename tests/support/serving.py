@@ -1,11 +1,16 @@
 """A server in this process, and what is asked of it."""
 
+import contextlib
 import io
+import socket
+import threading
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi.testclient import TestClient
 
 from daydream.serve.app import make_app
@@ -66,3 +71,18 @@ def zipped(members: dict[str, bytes]) -> bytes:
 
 def client_of(place: Path, gate: Gate | None = None, keep: bool = True) -> TestClient:
     return TestClient(make_app(Models(place, keep), gate or Gate()), base_url=OWN)
+
+
+@contextlib.contextmanager
+def listening(place: Path, **given: Any) -> Iterator[str]:
+    """Serve a folder of models over HTTP from a thread; yield the address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = make_app(Models(place), Gate(**given))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
