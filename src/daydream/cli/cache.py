@@ -20,7 +20,7 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="delete them all; they are decoded again when needed")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the decoded pictures that are kept, so that a second run starts at once; or clear them away."""
+    """Show the decoded pictures and features that are kept, so that the next time is quick; or clear them away."""
     from daydream.data import cache as kept
 
     folder, limit, slots = kept.cache_folder(), kept.limit_bytes(), kept.slots()
@@ -29,7 +29,7 @@ def cache(
         sys.stdout.write(
             json.dumps({"folder": str(folder), "freed": freed}) + "\n"
             if as_json
-            else f"{folder}: {freed / 1e9:.2f} GB of decoded pictures deleted\n"
+            else f"{folder}: {freed / 1e9:.2f} GB of decoded pictures and features deleted\n"
         )
         return
     if as_json:

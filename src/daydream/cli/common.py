@@ -1,5 +1,6 @@
 """What commands share: the console, options with one meaning everywhere, and how a person stops what trains."""
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from daydream.cli.screen import console as console
 if TYPE_CHECKING:
     from daydream.engine.display import StopSwitch
 
+ModelPath = Annotated[Path, typer.Argument(help="a model file", show_default=False)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress")]
 Trusted = Annotated[
@@ -37,6 +39,12 @@ def stoppable(then: str) -> "Iterator[StopSwitch]":
         except Interrupted as stop:
             sys.stderr.write(f"stopped; {then}\n")
             raise typer.Exit(143 if switch.signal == signal.SIGTERM else 130) from stop
+
+
+def allow_pixels(number: int | None) -> None:
+    """Move the limit on a picture's pixels, for this process and those that decode for it."""
+    if number is not None:
+        os.environ["DAYDREAM_MAX_PIXELS"] = str(number)
 
 
 def free_folder(parent: Path, name: str) -> Path:

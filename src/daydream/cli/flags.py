@@ -21,6 +21,8 @@ class Section:
     settings: type
     left_out: frozenset[str] = frozenset()
     """Settings that have no flag here."""
+    hidden: frozenset[str] = frozenset()
+    """Settings that `--help` leaves out, beside those of experts."""
 
     @property
     def fields(self) -> list[dataclasses.Field[Any]]:
@@ -81,7 +83,7 @@ def _parameter(section: Section, field: dataclasses.Field[Any], hint: Any, every
         default = ",".join(map(str, typing.cast(Sequence[Any], default)))
     names = [flag(field.name)] if hint is bool and default is False else []
     said = field.metadata.get("help", "")
-    hidden = is_expert(field) and not every
+    hidden = (is_expert(field) or field.name in section.hidden) and not every
     option = typer.Option(*names, help=said, rich_help_panel=section.title, hidden=hidden, **extra)
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from daydream import __version__
-from daydream.cli import cache, models, reproduce, results, run, serve
+from daydream.cli import cache, learn, mend, models, predict, reproduce, results, run, serve
 from daydream.cli.common import Json, Quiet, Trusted, console, free_folder
 from daydream.cli.flags import HELP_ALL
 from daydream.errors import UserError
@@ -89,7 +89,10 @@ def build(words: Sequence[str]) -> typer.Typer:
     run.register(app, words)
     for command in (list_runs, show, look, methods, datasets, demo):
         app.command("list" if command is list_runs else command.__name__)(command)
-    models.register(app, words)
+    learn.register(app, words)
+    models.register(app)
+    predict.register(app)
+    mend.register(app)
     results.register(app)
     serve.register(app)
     cache.register(app)

@@ -1,8 +1,8 @@
-"""Tables for the terminal about a model: a lesson's settings, its classes, a test."""
+"""Tables for the terminal about a model: a lesson's settings, its classes, its history, doubts, a test."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,12 +11,17 @@ from rich.text import Text
 from daydream.learner.settings import Choice
 
 if TYPE_CHECKING:
+    from daydream.learner.exact_learner import ExactLearner
+    from daydream.learner.history import Record
     from daydream.learner.learner import Learner
     from daydream.learner.model import LessonRecord
+    from daydream.learner.opening import Teachable
     from daydream.learner.reports import TestReport
 
 SHOWN = 3
 """Classes an image was wrongly taken for that are named."""
+LONG = 12
+"""Accuracies in a row, of which the last are shown."""
 
 
 def choices_table(choices: Sequence[Choice]) -> Table:
@@ -27,14 +32,37 @@ def choices_table(choices: Sequence[Choice]) -> Table:
     return table
 
 
-def lesson_text(learner: "Learner", path: Path) -> str:
+def lesson_text(learner: "Teachable", path: Path, record: Any) -> str:
     """Say what a lesson gave."""
-    model = learner.taught
+    if learner.kind == "exact":
+        return exact_lesson_text(cast("ExactLearner", learner), path, record)
+    model = cast("Learner", learner).taught
     last = model.lessons[-1]
     known = f"lesson {len(model.lessons)}: {len(model.classes)} classes"
     right = f"{last.accuracy:.1f} % right on {last.held_out} held-out images"
     error = f"calibration error {last.calibration_error:.1f} %"
-    return f"{known}, {right}, {error}, {last.seconds:.0f} s\n{path}: {size_text(learner, path)}"
+    return f"{known}, {right}, {error}, {last.seconds:.0f} s\n{path}: {size_text(cast('Learner', learner), path)}"
+
+
+def exact_lesson_text(learner: "ExactLearner", path: Path, last: "Record") -> str:
+    """Say what an exact lesson gave."""
+    count = sum(record.what == "lesson" for record in learner.history)
+    if not last.images:
+        return f"nothing new: {path} knows all of these pictures"
+    said = [f"lesson {count}: {len(learner.names)} classes, {last.images:,} new pictures"]
+    said += [] if last.accuracy is None else [f"{last.accuracy:.1f} % right on pictures left out in turn"]
+    said += [] if last.test is None else [f"{last.test:.1f} % on test pictures"]
+    lines = [", ".join([*said, f"{last.seconds:.1f} s"]), f"{path}: {exact_size_text(learner, path)}"]
+    if learner.taught.judged.temperature is None:
+        lines.append("It keeps no features, so it has no probabilities yet: give test pictures, --test FOLDER.")
+    return "\n".join(lines)
+
+
+def exact_size_text(learner: "ExactLearner", path: Path) -> str:
+    """Say how large a model file is and what it holds of pictures."""
+    count = len(learner.taught.known.labels)
+    kept = f"{count:,} features" if learner.keep_features else f"sums over {count:,} pictures"
+    return f"{path.stat().st_size / 1e6:.1f} MB, with {kept} and no picture"
 
 
 def imagined_text(lesson: "LessonRecord") -> str:
@@ -53,7 +81,48 @@ def size_text(learner: "Learner", path: Path) -> str:
     return f"{path.stat().st_size / 1e6:.1f} MB, with images: {images}"
 
 
-def classes_table(learner: "Learner", path: Path) -> RenderableType:
+def classes_table(learner: "Teachable", path: Path) -> RenderableType:
+    """Show what a model knows, a line per class."""
+    if learner.kind == "exact":
+        return exact_classes_table(cast("ExactLearner", learner), path)
+    return adapting_classes_table(cast("Learner", learner), path)
+
+
+def exact_classes_table(learner: "ExactLearner", path: Path) -> RenderableType:
+    """Show what an exact model knows, a line per class."""
+    table = Table("class", "since lesson", "pictures", "accuracy after each change, %")
+    for row in learner.classes:
+        accuracy = " ".join("–" if value is None else f"{value:.1f}" for value in row.accuracy[-LONG:])
+        earlier = "… " if len(row.accuracy) > LONG else ""
+        table.add_row(Text(row.name), f"{row.lesson} ({row.since})", f"{row.images:,}", f"{earlier}{accuracy}")
+    return Group(table, Text(learner.about), Text(exact_size_text(learner, path)))
+
+
+def history_table(learner: "Teachable") -> Table:
+    """Show lessons and changes, a line each."""
+    table = Table("date", "what", "new classes", "pictures", "accuracy, %", "seconds")
+    for record in learner.history:
+        accuracy = "–" if record.accuracy is None else f"{record.accuracy:.1f}"
+        table.add_row(
+            record.date, record.what, str(record.new), f"{record.images:,}", accuracy, f"{record.seconds:.1f}"
+        )
+    return table
+
+
+def doubts_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Show pictures that look wrong, a line each."""
+    table = Table("looks", "given as", "looks like", "how surely", "picture")
+    units = {"mislabelled": "{:.0f} times likelier", "doubled": "cosine {:.3f}", "odd": "{:.1f} deviations off"}
+    for row in rows:
+        like = "nothing in its class" if row["kind"] == "odd" else row["other"]
+        where = row["path"] or f"{row['digest'] % 2**64:016x}"
+        table.add_row(
+            row["kind"], Text(row["name"]), Text(like), units[row["kind"]].format(row["strength"]), Text(where)
+        )
+    return table
+
+
+def adapting_classes_table(learner: "Learner", path: Path) -> RenderableType:
     """Show what a model knows, a line per class and one per lesson."""
     model, rows = learner.taught, learner.classes
     heads = ("class", "since lesson", "images", "exemplars", "held out", "generator", "accuracy after each lesson, %")

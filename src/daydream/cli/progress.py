@@ -28,6 +28,15 @@ class Plain(Display):
         if headline:
             self.say(headline)
 
+    def counts(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if not done:
+            self.began, self.spoke = now, now - PLAIN_SECONDS  # the first are told at once
+        elif done < total and now - self.spoke >= PLAIN_SECONDS:
+            self.spoke = now
+            left = (now - self.began) / done * (total - done)
+            self.say(f"{done:,} of {total:,} {what}, about {left:.0f} s left")
+
     def stage_begins(self, place: Place, stage: Stage, from_epoch: int) -> None:
         self.spoke = time.monotonic()
 
@@ -47,6 +56,17 @@ class Live(Plain):
 
     def begins(self, headline: str, ahead: Sequence[tuple[Place, Stage]]) -> None:
         super().begins(headline, ahead)
+        self.work = [(place, stage.name, stage.epochs * stage.steps) for place, stage in ahead]
+        self.starts("starting", sum(steps for _, _, steps in self.work))
+
+    def counts(self, what: str, done: int, total: int) -> None:
+        if not done:
+            self.close()
+            self.starts(what, total)
+        self.bar.update(self.line, completed=done, note=f"{done:,} of {total:,}")
+
+    def starts(self, what: str, total: int) -> None:
+        """Begin a line."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -54,9 +74,8 @@ class Live(Plain):
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[note]}", style="dim"),
         )
-        self.work = [(place, stage.name, stage.epochs * stage.steps) for place, stage in ahead]
         self.bar = Progress(*columns, console=self.console, transient=True)
-        self.line = self.bar.add_task("starting", total=sum(steps for _, _, steps in self.work), note="")
+        self.line = self.bar.add_task(what, total=total, note="")
         self.bar.start()
 
     def stage_begins(self, place: Place, stage: Stage, from_epoch: int) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from daydream.cli.common import MaxPixels
+from daydream.cli.common import MaxPixels, allow_pixels
 from daydream.errors import UserError
 
 NEEDED = ("fastapi", "uvicorn", "python_multipart", "onnxruntime", "onnx")
@@ -40,8 +40,6 @@ def serve(
     max_pixels: MaxPixels = None,
 ) -> None:
     """Teach, try and mend a model in the browser, and over HTTP: one page, no internet."""
-    from daydream.cli.models import allow_pixels
-
     check_installed(NEEDED)
     check_place(model)
     allow_pixels(max_pixels)

@@ -40,6 +40,9 @@ LIMIT_GIB = 40.0
 HEADER = 2**26
 """Most bytes of a header: a line for each image that could not be decoded."""
 NAME = re.compile(r"(?P<label>[a-z0-9-]+)-[0-9a-f]{16}\.images")
+FOLDERS = ("features", "networks")
+"""Folders of what a frozen network makes of pictures, and of what it takes to do so quickly."""
+DERIVED = {".features": "features of pictures", ".onnx": "a frozen network", ".npy": "a frozen network's projection"}
 LESSONS = "learn"
 """How labels of the sets of lessons begin: their classes, their tests, their piles."""
 PART = re.compile(rf"\.{NAME.pattern}\.[0-9a-z_]{{8}}\.part")
@@ -56,12 +59,16 @@ class Slot:
 
     @property
     def label(self) -> str:
+        if self.path.suffix in DERIVED:
+            return DERIVED[self.path.suffix]
         found = NAME.fullmatch(self.path.name)
         return found["label"] if found else "left by a process that was killed"
 
     @property
     def source(self) -> str:
         """Return the folder whose images these are, where the file says so."""
+        if self.path.suffix in DERIVED:
+            return ""
         try:
             with self.path.open("rb") as file:
                 return str((_header(file.readline(HEADER)) or {}).get("root", ""))
@@ -117,6 +124,12 @@ def slots() -> list[Slot]:
             if (NAME.fullmatch(entry.name) or PART.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
                 about = entry.stat(follow_symlinks=False)
                 found.append(Slot(Path(entry.path), about.st_size, about.st_mtime))
+    for name in FOLDERS:
+        with contextlib.suppress(OSError), os.scandir(cache_folder() / name) as entries:
+            for entry in entries:
+                if os.path.splitext(entry.name)[1] in DERIVED and entry.is_file(follow_symlinks=False):
+                    about = entry.stat(follow_symlinks=False)
+                    found.append(Slot(Path(entry.path), about.st_size, about.st_mtime))
     return sorted(found, key=lambda slot: slot.used)
 
 

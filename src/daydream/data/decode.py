@@ -5,6 +5,7 @@ Imports no torch, as the worker processes of `decode_pool.py` import this module
 
 import contextlib
 import hashlib
+import logging
 import os
 import stat
 import warnings
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from daydream.errors import UserError
+
+log = logging.getLogger("daydream")
 
 VERSION = 1
 """Raise when the pixels that `decode` returns change: cached sets are then made anew."""
@@ -87,6 +90,25 @@ def _visible(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[s
             return sorted(e.name for e in entries if not e.name.startswith(".") and wanted(e))
     except OSError as error:
         raise unreadable(folder, error) from error
+
+
+def nested_images(top: Path) -> Iterator[str]:
+    """Yield the images of a folder and of its visible sub-folders, by name; name in the log what cannot be read."""
+    for folder, names, _ in os.walk(top, onerror=_warn):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        yield from images_in(Path(folder))
+
+
+def _warn(error: OSError) -> None:
+    log.warning("skipped the folder %s, which cannot be read: %s", error.filename, error.strerror)
+
+
+def paths_of(words: Sequence[str]) -> list[str]:
+    """Return the image files that words name: files as they are, folders by the images under them."""
+    paths: list[str] = []
+    for word in words:
+        paths += nested_images(Path(word)) if os.path.isdir(word) else [word]
+    return paths
 
 
 class Refused(Exception):

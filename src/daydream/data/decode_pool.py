@@ -27,6 +27,8 @@ Process = subprocess.Popen[bytes]
 
 PARALLEL_FROM = 1024
 """Fewer images than this are decoded sooner than worker processes start."""
+STREAMED_FROM = 96
+"""The same where a network works on some while others are decoded."""
 GROUP_BYTES = 2**24
 """Decoded bytes that a worker sends at once when a whole set is read."""
 
@@ -51,6 +53,15 @@ def decode_all(paths: Sequence[str], canvas: int, workers: int | None = None) ->
             pixels[start : start + len(part.pixels)] = part.pixels
             failures.update({start + i: reason for i, reason in part.failures.items()})
     return Decoding(pixels, failures)
+
+
+def few_at_a_time(paths: Sequence[str], canvas: int, count: int) -> Generator[tuple[int, Decoding], None, None]:
+    """Yield the place of the first of `count` images and what they are decoded to, in order."""
+    starts = range(0, len(paths), count)
+    workers = min(num_workers(), len(starts)) if len(paths) >= STREAMED_FROM else 0
+    groups = (paths[start : start + count] for start in starts)
+    with contextlib.closing(stream(groups, canvas, workers)) as parts:
+        yield from zip(starts, parts, strict=True)
 
 
 def stream(groups: Iterable[Sequence[str]], canvas: int, workers: int) -> Generator[Decoding, None, None]:

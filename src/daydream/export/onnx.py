@@ -46,7 +46,7 @@ def export_onnx(
         raise UserError("export to ONNX needs the package onnx: pip install 'daydream[onnx]'")
     import onnx
 
-    model = onnx.load_model_from_string(_graph(network, image_size))
+    model = onnx.load_model_from_string(graph(network, image_size))
     model.producer_name, model.producer_version = "daydream", __version__
     about = {
         "layout": "NCHW",
@@ -72,8 +72,8 @@ def export_state_dict(network: nn.Module, path: Path, metadata: Mapping[str, str
     _write(path, save(weights, dict(metadata)))
 
 
-def _graph(network: nn.Module, image_size: int) -> bytes:
-    """Trace a copy of the network in evaluation mode.
+def graph(network: nn.Module, image_size: int) -> bytes:
+    """Return the graph of a module from images to logits: trace a copy of the network in evaluation mode.
 
     torch's older exporter is asked for by name: every torch we run on has it, and it needs no package but onnx.
     """

@@ -44,26 +44,31 @@ class Outlook:
 
     accuracy: float | None
     """In per cent, mean over classes, on pictures left out."""
+    error: float
+    """Its standard error, in points."""
     confused: tuple[str, str] | None
     """The pair of classes that is mistaken for each other most, if any is."""
     gain: float
     """Points of accuracy that the second half of each class's pictures brought."""
+    more: int
+    """Pictures of each of the two that would double what there is of them."""
 
     @property
     def sentence(self) -> str:
         """Return it as one sentence."""
         if self.accuracy is None:
             return "Too few pictures to tell how good it is: give two or more of each class, and two classes."
-        good = f"About {self.accuracy:.0f} of 100 new pictures like these will be recognised"
+        share, error = f"{self.accuracy:.0f}", f"{max(1.0, self.error):.0f}"
+        good = f"About {share} of 100 new pictures like these will be recognised (give or take {error})"
         if self.confused is None:
             return f"{good}; no two classes are confused."
         a, b = self.confused
-        more = (
-            f"twice as many pictures of each brought {self.gain:.0f} points last time, so more of both would help most"
+        advice = (
+            f"{self.more} more pictures of each would help most: doubling all brought {self.gain:.0f} points last time"
             if self.gain >= 1
-            else "more pictures of the same kind brought little last time: give more varied ones"
+            else "more of the same kind brought little last time, so more varied pictures of both would help most"
         )
-        return f"{good}; {a} and {b} are confused most, and {more}."
+        return f"{good}; {a} and {b} are confused most, and {advice}."
 
 
 def doubts(model: ExactModel) -> list[Doubt]:
@@ -168,12 +173,28 @@ def outlook(model: ExactModel) -> Outlook:
     """Say how good a model is and what would help it, by its learning curve and its confusions."""
     known, whole = _kept(model), accuracy(model)
     if whole is None:
-        return Outlook(None, None, 0.0)
+        return Outlook(None, 0.0, None, 0.0, 0)
     halves = _share_right(known.where(_first_half(known)))
     wrong = _confusions(left_out(known).left_out, known.labels, len(known.names))
     most = int(wrong.argmax())
-    pair = (known.names[most // len(known.names)], known.names[most % len(known.names)]) if float(wrong.max()) else None
-    return Outlook(whole, pair, whole - halves if halves is not None else 0.0)
+    a, b = most // len(known.names), most % len(known.names)
+    pair = (known.names[a], known.names[b]) if float(wrong.max()) else None
+    more = round(float(known.counts[[a, b]].double().mean()))
+    return Outlook(whole, _error(model), pair, whole - halves if halves is not None else 0.0, max(1, more))
+
+
+def _error(model: ExactModel) -> float:
+    """Return the standard error of the mean over classes of their accuracy, in points.
+
+    Each class's share p of n pictures counts as (n p + 1) / (n + 2), so that none is thought certain.
+    """
+    found = [
+        (value / 100, count)
+        for value, count in zip(model.judged.accuracy, model.known.counts.tolist(), strict=True)
+        if value is not None
+    ]
+    smooth = [((share * count + 1) / (count + 2), count) for share, count in found]
+    return float(100 * sum(p * (1 - p) / count for p, count in smooth) ** 0.5 / len(smooth))
 
 
 def _first_half(known: Known) -> Tensor:

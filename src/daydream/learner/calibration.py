@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from daydream.errors import UserError
+from daydream.learner.rejection import threshold
 
 COLDEST, HOTTEST = 0.05, 20.0
 HALVINGS = 60  # of an interval of 6 in log T: far below what a float64 tells apart
@@ -58,14 +58,5 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int 
 
 
 def rejection_threshold(confidences: Tensor, keep: float) -> float:
-    """Return the highest t that at least a share `keep` of held-out confidences [N] of known classes reaches.
-
-    t = the ceil(keep N)-th largest confidence. An image below t is likely none of the known classes: the maximum
-    softmax probability as a detector (Hendrycks and Gimpel 2017), set by the known classes it may lose.
-    """
-    if not 0 < keep <= 1:
-        raise UserError(f"the share of known images to keep is {keep}, but must be above 0 and at most 1")
-    if not len(confidences):
-        raise UserError("there are no held-out images to set a rejection threshold by")
-    rank = max(1, math.ceil(keep * len(confidences) - 1e-9))  # 0.07 * 100 is a little above 7
-    return float(confidences.detach().double().sort(descending=True).values[rank - 1])
+    """Return the highest t that at least a share `keep` of held-out confidences [N] of known classes reaches."""
+    return threshold(confidences.detach().double().tolist(), keep)

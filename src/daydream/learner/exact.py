@@ -15,6 +15,7 @@ from torch import Tensor
 
 from daydream.errors import UserError, unknown
 from daydream.learner.calibration import fit_temperature, rejection_threshold
+from daydream.learner.rejection import check_share
 from daydream.nets.ridge import Fit, Ridge, Sums, fit_best, fit_sums, normalised
 from daydream.settings import require
 
@@ -235,8 +236,7 @@ def rejection(model: ExactModel, share: float) -> float:
     """Return the probability below which a picture is likely of no known class: a share of known ones is below too."""
     if model.judged.temperature is None:
         raise UserError(f"this model keeps no features, so probabilities to reject by {TESTS}")
-    if not 0 < share < 1:
-        raise UserError(f"--reject {share} must lie between 0 and 1: the share of known pictures it may cost")
+    check_share(share)
     return rejection_threshold(model.judged.confidences, 1 - share)
 
 

@@ -25,6 +25,7 @@ from daydream.settings import require
 
 FORMAT = 1
 KIND = "daydream exact"
+NAME = 200
 SIDES = (8, 1024)
 SUMS = ("second", "sums", "counts")
 DAMAGE = (SafetensorError, UserError, LookupError, ValueError, TypeError, AssertionError, RuntimeError, AttributeError)
@@ -36,6 +37,8 @@ class Content:
     """All that a file holds."""
 
     net: Network
+    origin: str
+    """The name by which the network was asked for, which says whose weights it has."""
     prepare: Prepare
     model: ExactModel
     history: History
@@ -57,6 +60,7 @@ def save(path: Path, content: Content) -> None:
         "daydream": __version__,
         "model": words,
         "backbone": architecture(net.kinds[0]),
+        "origin": content.origin,
         "prepare": asdict(content.prepare),
         "history": [written(history) for history in (content.history, *content.earlier)],
     }
@@ -103,15 +107,16 @@ def _check_format(about: Mapping[str, Any]) -> None:
 
 def _content(about: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device) -> Content:
     """Build a file's content, once each part is known to fit the others."""
-    backbone = about["backbone"]
+    backbone, origin = about["backbone"], about["origin"]
     require(architecture(backbone) == backbone, "it asks for weights from elsewhere")
+    require(isinstance(origin, str) and len(origin) <= NAME, "its network has no name")
     net = Network(backbone, "linear").requires_grad_(False)
     weights = {name.removeprefix("net/"): value for name, value in tensors.items() if name.startswith("net/")}
     net.load_state_dict(weights)
     model = unpacked(about["model"], tensors)
     history, *earlier = map(read, about["history"])
     require(len(earlier) == len(model.earlier), "its history does not fit its states")
-    return Content(net.to(device), _prepare(about["prepare"]), model, history, tuple(earlier))
+    return Content(net.to(device), origin, _prepare(about["prepare"]), model, history, tuple(earlier))
 
 
 def _prepare(look: Mapping[str, Any]) -> Prepare:

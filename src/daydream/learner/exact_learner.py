@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,18 +29,20 @@ from daydream.learner.embedding import Embedder, FeatureCache
 from daydream.learner.exact import ExactModel
 from daydream.learner.exact_file import SIDES, Content
 from daydream.learner.history import History, Record
+from daydream.learner.opening import USUAL
 from daydream.learner.pictures import Picture, stored
-from daydream.learner.reading import Labelled, Seen, read_classes, read_folder, read_tests
+from daydream.learner.quick_files import make_ready
+from daydream.learner.reading import Labelled, Seen, check_folder, read_classes, read_folder, read_tests
 from daydream.learner.reports import ClassReport, TestReport, report
 from daydream.nets.efficientnet_lite import normalisation
 from daydream.nets.network import Network
 from daydream.nets.pretrained import PUBLISHED
+from daydream.nets.resnet import parameter_count
 from daydream.nets.ridge import Ridge
 from daydream.settings import require
 
 log = logging.getLogger("daydream")
 
-BACKBONE = "efficientnet-lite0"
 SIDE = 64
 """Of pictures for a network without published weights."""
 
@@ -50,8 +52,8 @@ class ExactLearner:
 
     kind: Literal["exact"] = "exact"
 
-    def __init__(self, embed: Embedder, model: ExactModel | None, keep_features: bool) -> None:
-        self.embed, self.model, self.keep_features = embed, model, keep_features
+    def __init__(self, embed: Embedder, origin: str, model: ExactModel | None, keep_features: bool) -> None:
+        self.embed, self.origin, self.model, self.keep_features = embed, origin, model, keep_features
         self.past: History = ()
         self.earlier: tuple[History, ...] = ()
 
@@ -70,14 +72,14 @@ class ExactLearner:
         Pictures are brought to the side the weights were trained at, small ones too: of 500 pictures of 64 pixels,
         left out in turn, 77% were recognised at 224 pixels and 68% at 128, for a third of the time.
         """
-        name = backbone or BACKBONE
+        name = backbone or USUAL
         low, high = SIDES
         within = image_size is None or low <= image_size <= high
         require(within, f"--image-size {image_size} must lie between {low} and {high}")
         published = PUBLISHED.get(name.split("@")[0])
         net = Network(name, "linear").requires_grad_(False).to(_device(device))
         side = image_size or (published.size if published is not None else SIDE)
-        return cls(Embedder(net, Prepare(*normalisation(name, MEAN, STD), side), cache), None, keep_features)
+        return cls(Embedder(net, Prepare(*normalisation(name, MEAN, STD), side), cache), name, None, keep_features)
 
     @classmethod
     def load(cls, path: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu") -> "ExactLearner":
@@ -86,13 +88,13 @@ class ExactLearner:
         embed, model = Embedder(content.net, content.prepare, cache), content.model
         if embed.identity != model.embedding:
             raise UserError(f"{path} is damaged (its features are of another network than its own)")
-        learner = cls(embed, model, model.known.features is not None)
+        learner = cls(embed, content.origin, model, model.known.features is not None)
         learner.past, learner.earlier = content.history, content.earlier
         return learner
 
     def save(self, path: str | Path) -> None:
         """Write the model file, whole or not at all; a new one is its owner's alone."""
-        content = Content(self.embed.net, self.embed.prepare, self.taught, self.past, self.earlier)
+        content = Content(self.embed.net, self.origin, self.embed.prepare, self.taught, self.past, self.earlier)
         exact_file.save(Path(path), content)
 
     @property
@@ -114,11 +116,14 @@ class ExactLearner:
     @property
     def about(self) -> str:
         """Say in one line which network it is, whose licence and how large."""
-        backbone = self.embed.net.kinds[0].removesuffix("+untrained").split("@")[0]
-        size = sum(value.numel() for value in self.embed.net.state_dict().values())
-        known = PUBLISHED.get(backbone)
-        origin = f", weights from {known.origin} ({known.licence})" if known is not None else ""
-        return f"{backbone}{origin}, {size / 1e6:.1f} M parameters, at {self.size} pixels"
+        known, count = PUBLISHED.get(self.origin.split("@")[0]), parameter_count(self.embed.net)
+        weights = f", weights from {known.origin} ({known.licence})" if known is not None else ""
+        return f"{self.origin}{weights}, {count / 1e6:.1f} M parameters, frozen, at {self.size} pixels"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what it was made with, as its flags have it."""
+        return {"backbone": self.origin, "image_size": self.size, "keep_features": int(self.keep_features)}
 
     @property
     def classes(self) -> list[ClassReport]:
@@ -146,6 +151,7 @@ class ExactLearner:
         keeps no features. Unlabelled pictures are of no use to a lesson; `ask_next` says which of them to label.
         """
         if unlabeled is not None:
+            check_folder(Path(unlabeled))
             log.info("unlabelled pictures teach a frozen network nothing; `daydream next` says which of them to label")
         shown, start = display or Display(), time.perf_counter()
         lesson = read_classes(Path(folder), self.embed, self.size, shown)
@@ -313,6 +319,10 @@ class ExactLearner:
         return advice.outlook(self.taught)
 
     # Taking it elsewhere.
+
+    def make_ready(self) -> None:
+        """Let later predictions of its file start without torch, where onnxruntime is installed."""
+        make_ready(self.embed, self.taught.judged.ridge.projection)
 
     @property
     def classifier(self) -> Classifier:

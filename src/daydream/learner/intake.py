@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,7 +16,7 @@ from daydream.data import found
 from daydream.data.decode import FORMATS, images_in, unreadable
 from daydream.data.decoded import open_readable
 from daydream.data.images import ImageSet, Pixels, Resident
-from daydream.data.sources.folder import WHERE, class_names_in, nested_images, pile_images, read_classes
+from daydream.data.sources.folder import WHERE, class_names_in, pile_images, read_classes
 from daydream.errors import UserError
 
 log = logging.getLogger("daydream")
@@ -165,11 +165,3 @@ def sampled(pile: ImageSet, count: int, generator: torch.Generator) -> Tensor:
     index = torch.randperm(len(pile), generator=generator)[:count].sort().values
     pixels: Pixels = pile.pixels
     return pixels.fetch(index).cpu() if len(index) else torch.zeros(0, *pixels.shape[1:], dtype=torch.uint8)
-
-
-def paths_of(words: Sequence[str]) -> list[str]:
-    """Return the image files that words name: files as they are, folders by the images under them."""
-    paths: list[str] = []
-    for word in words:
-        paths += nested_images(Path(word)) if os.path.isdir(word) else [word]
-    return paths

@@ -27,6 +27,7 @@ from daydream.learner.making import Sections, lesson_components, make_method, me
 from daydream.learner.model import LessonRecord, Model, Preprocessing, no_images
 from daydream.learner.opening import is_exact
 from daydream.learner.pictures import Picture, stored
+from daydream.learner.rejection import check_share
 from daydream.learner.reports import ClassReport, TestReport, report
 from daydream.learner.settings import Choice, LessonSettings, ModelSettings, choose_lesson, choose_model
 from daydream.learner.verdict import judge, kept_pile, learn
@@ -182,7 +183,12 @@ class Learner:
         train, held = lesson.intake.train, lesson.intake.held_out
         old = len(lesson.again.labels.unique())
         classes = f"{lesson.task.num_new} new, {old} given again, {len(lesson.names)} in all"
+        kept = []
+        if self.model is not None and lesson.settings.memory:
+            why = f"{lesson.settings.memory} of each class; a new model without --method keeps none"
+            kept = [Choice("keeps", "exemplars, as pictures", why)]
         return [
+            *kept,
             Choice("classes", classes, f"{len(train):,} images to train on, {len(held):,} more held out"),
             Choice("method", lesson.method_name, pile),
             Choice("device", self.hardware.describe(), "found"),
@@ -227,8 +233,7 @@ class Learner:
 
         A share of the pictures of known classes, as measured on held-out images, falls below it too.
         """
-        if not 0 < share < 1:
-            raise UserError(f"--reject {share} must lie between 0 and 1: the share of known pictures it may cost")
+        check_share(share)
         return rejection_threshold(self.taught.confidences, 1 - share)
 
     def test(self, folder: str | Path, *, display: Display | None = None) -> TestReport:

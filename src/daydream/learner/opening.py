@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("daydream")
 
+USUAL = "efficientnet-lite0"
+"""The network of the exact learner where none is named."""
+
 
 class Teachable(Protocol):
     """What both learners can be asked; what one cannot do it says in one line."""
@@ -86,30 +89,25 @@ def create(
     device: str = "auto",
     backbone: str | None = None,
     image_size: int | None = None,
-    keep_features: bool = True,
+    keep_features: bool | int = True,
     **settings: Any,
 ) -> Teachable:
     """Return a learner that knows nothing: the exact one, or with `method=` the adapting one.
 
-    Without published weights the exact one falls back to the other, which trains a network of its own.
+    A backbone that is named stays frozen, whatever its weights. With none named and no published weights here, the
+    adapting learner trains a network of its own.
     """
-    from daydream.nets.pretrained import INSTALL
-
-    if settings.get("method") is None and (backbone is not None or pretrained()):
+    if settings.get("method") is None and (backbone is not None or learner_for(None, None) == "exact"):
         from daydream.learner.embedding import FeatureCache
         from daydream.learner.exact_learner import ExactLearner
 
         if others := ", ".join(sorted(settings.keys() - {"method"})):
             raise UserError(f"{others}: of the adapting learner; name its method too, such as method='replay'")
         return ExactLearner.create(
-            backbone, image_size=image_size, keep_features=keep_features, cache=FeatureCache(), device=device
+            backbone, image_size=image_size, keep_features=bool(keep_features), cache=FeatureCache(), device=device
         )
     from daydream.learner.learner import Learner
 
-    if settings.get("method") is None:
-        log.warning(
-            "no published weights are here (%s), so a network of our own is trained: lessons take longer", INSTALL
-        )
     return Learner.create(device=device, backbone=backbone, image_size=image_size, **settings)
 
 
@@ -136,9 +134,20 @@ def is_exact(path: Path) -> bool:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def pretrained() -> bool:
-    """Say whether the weights of the exact learner's usual network are here."""
-    from daydream.learner.exact_learner import BACKBONE
-    from daydream.nets.pretrained import installed
+def learner_for(method: str | None, backbone: str | None) -> Literal["exact", "adapting"]:
+    """Return which learner a new model gets: the exact one where the network has weights worth keeping frozen."""
+    from daydream.nets.efficientnet_lite import FAMILY
+    from daydream.nets.pretrained import INSTALL, installed
+    from daydream.nets.timm_backbone import PRETRAINED
 
-    return installed(BACKBONE)
+    if method is not None:
+        return "adapting"
+    if backbone is not None and (backbone.startswith(FAMILY) or backbone.endswith(PRETRAINED)):
+        return "exact"
+    if backbone is not None:
+        log.info("%s has no published weights here, so it is trained: by the method replay, or imagine", backbone)
+        return "adapting"
+    if installed(USUAL):
+        return "exact"
+    log.info("there are no published weights here (%s), so a small network is trained: it takes longer", INSTALL)
+    return "adapting"

@@ -6,27 +6,31 @@ Shapes: N pictures, D features.
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from daydream.data import found
 from daydream.data.decode import images_in, skipped
-from daydream.data.decode_pool import num_workers, stream
-from daydream.data.images import Resident
+from daydream.data.decode_pool import few_at_a_time
+from daydream.data.images import ImageSet, Resident
 from daydream.data.sources.folder import pile_images
 from daydream.engine import Display, Interrupted
 from daydream.errors import UserError
-from daydream.learner.embedding import BATCH, Embedder, pixel_digests
+from daydream.learner.embedding import Embedder, pixel_digests
 from daydream.learner.intake import checked_folder
+
+if TYPE_CHECKING:
+    from daydream.learner.opening import Teachable
 
 log = logging.getLogger("daydream")
 
-WORTH_WORKERS = 96
-"""Fewer pictures than this are decoded sooner than worker processes start."""
+GROUP = 32
+"""Pictures that are held at once."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,16 @@ def read_tests(folder: Path, known: tuple[str, ...], embed: Embedder, canvas: in
     return Labelled(known, place[given.labels], given.seen)
 
 
-def read_folder(folder: Path, embed: Embedder | None, canvas: int, display: Display) -> Seen:
-    """Read every picture under a folder, nested or not."""
+def check_folder(folder: Path) -> None:
+    """Refuse what is no folder, or may not be read."""
     if not os.path.isdir(folder) or not os.access(folder, os.R_OK | os.X_OK):
         what = "cannot be read" if os.path.isdir(folder) else "is not a folder"
         raise UserError(f"{folder} {what}: give a folder of images, nested or not")
+
+
+def read_folder(folder: Path, embed: Embedder | None, canvas: int, display: Display) -> Seen:
+    """Read every picture under a folder, nested or not."""
+    check_folder(folder)
     seen = see(pile_images(folder), canvas, embed, display)
     if not seen.paths:
         raise UserError(f"{folder} holds no readable image; found {found(folder)}")
@@ -87,23 +96,30 @@ def read_folder(folder: Path, embed: Embedder | None, canvas: int, display: Disp
 
 def see(paths: Sequence[str], canvas: int, embed: Embedder | None, display: Display) -> Seen:
     """Decode pictures and, where a network is given, turn them into features; name in the log what cannot be read."""
-    groups = [paths[start : start + BATCH] for start in range(0, len(paths), BATCH)]
-    workers = min(num_workers(), len(groups)) if len(paths) >= WORTH_WORKERS else 0
     digests, features = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, 0 if embed is None else embed.dim)]
     failures: dict[int, str] = {}
     display.counts("pictures", 0, len(paths))
-    with contextlib.closing(stream(groups, canvas, workers)) as parts:
-        for number, part in enumerate(parts):
-            start = number * BATCH
+    with contextlib.closing(few_at_a_time(paths, canvas, GROUP)) as parts:
+        for start, part in parts:
             failures |= {start + i: reason for i, reason in part.failures.items()}
             fine = [i for i in range(len(part.pixels)) if i not in part.failures]
             pixels = Resident(torch.from_numpy(part.pixels[fine]))
             digests.append(pixel_digests(pixels))
             features.append(torch.zeros(len(fine), 0) if embed is None else embed(pixels, digests[-1]))
-            display.counts("pictures", min(start + BATCH, len(paths)), len(paths))
+            display.counts("pictures", min(start + GROUP, len(paths)), len(paths))
             if display.stop_asked():
                 raise Interrupted
     if failures:
         log.warning("%s", skipped(paths, sorted(failures)))
     kept = [i for i in range(len(paths)) if i not in failures]
     return Seen(tuple(paths[i] for i in kept), torch.cat(digests), torch.cat(features), torch.tensor(kept).long())
+
+
+def judged(learner: "Teachable", paths: Sequence[str]) -> Iterator[tuple[int, dict[int, str], list[list[float]]]]:
+    """Yield, for some pictures at a time, the first one's place, what cannot be read, and probabilities of the rest."""
+    with contextlib.closing(few_at_a_time(paths, learner.size, GROUP)) as parts:
+        for start, part in parts:
+            fine = [i for i in range(len(part.pixels)) if i not in part.failures]
+            pixels = Resident(torch.from_numpy(part.pixels[fine]))
+            images = ImageSet(pixels, torch.zeros(len(fine), dtype=torch.int64), learner.names)
+            yield start, part.failures, learner.judged(images).tolist() if fine else []

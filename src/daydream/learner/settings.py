@@ -32,15 +32,19 @@ class ModelSettings:
     """What is fixed when a model is new."""
 
     method: str | None = setting(
-        None, "method: see `daydream methods`; by default imagine where there is a pile, replay where there is none"
+        None, "a method whose network trains, see `daydream methods`; by default none: a frozen network, exact lessons"
     )
     backbone: str | None = setting(
-        None, "network: resnet32, resnet10, resnet18, resnet18-small or timm:NAME; by default one for the image size"
+        None,
+        "network: efficientnet-lite0, -lite1 or -lite2, frozen; resnet32, resnet10, resnet18, resnet18-small or "
+        "timm:NAME, trained; by default efficientnet-lite0, or with a method one for the image size",
     )
     cut: str | None = setting(
         None, "the stage the network is cut after, into two halves; by default stage3", expert=True
     )
-    image_size: int | None = setting(None, "height and width the network sees; by default 32, 64, 128 or 224")
+    image_size: int | None = setting(
+        None, "height and width the network sees; by default what its weights were trained with, or 32 to 224"
+    )
     memory: int | None = setting(None, f"exemplars kept of each class; by default {MEMORY}")
     generator_width: int | None = setting(None, "channels inside a generator; by default 32 on a CPU, 128 on a GPU")
     seed: int | None = setting(None, "seed of everything random; by default 1")
@@ -52,6 +56,18 @@ class ModelSettings:
         width = self.generator_width
         require(width is None or width >= 1, f"--generator-width {width} must be at least 1")
         require(self.seed is None or self.seed >= 0, f"--seed {self.seed} must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactSettings:
+    """What is fixed when a model of the exact learner is new, beside backbone and image size."""
+
+    keep_features: int | None = setting(
+        None, "1 keeps a feature of each picture (5 kB), 0 only sums over pictures; by default 1"
+    )
+
+    def __post_init__(self) -> None:
+        require(self.keep_features in (None, 0, 1), f"--keep-features {self.keep_features} must be 0 or 1")
 
 
 @dataclass(frozen=True, kw_only=True)

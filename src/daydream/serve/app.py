@@ -371,13 +371,12 @@ def answers(app: FastAPI) -> None:
     ) -> list[dict[str, Any]]:
         """Judge pictures: calibrated probabilities, and the nearest pictures that were learnt. A URL is refused."""
         view = await served.seen()
-        if view.predictor is None:
-            raise Refusal(409, "the model knows no class yet: teach it first")
+        predictor = served.predictor(view)
         if len(files) > AT_ONCE:
             raise Refusal(413, f"at most {AT_ONCE} pictures are judged at once; this request has {len(files)}")
         kept = served.pictures.all() if nearest else {}
         given = [(file.filename or "", file.file) for file in files]
-        return await run_in_threadpool(judged, view.predictor, given, top, nearest, kept)
+        return await run_in_threadpool(judged, predictor, given, top, nearest, kept)
 
     @app.post("/api/models/{model}/test", tags=["answers"])
     async def test(served: Model, files: Files) -> dict[str, Any]:

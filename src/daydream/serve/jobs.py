@@ -182,6 +182,9 @@ class Lesson:
         seconds = round(time.monotonic() - self.began, 1)
         self.progress = replace(self.progress, seconds=seconds, **changes)
 
+    def heard(self, said: dict[str, Any]) -> None:
+        self.update(**said)
+
     async def followed(self) -> AsyncIterator[Progress]:
         """Yield how far it is, now and whenever that changes, until it is over."""
         shown: Progress | None = None

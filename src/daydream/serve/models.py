@@ -35,8 +35,9 @@ class View:
     """Of each picture that was learnt, by ID, its classes."""
 
     @classmethod
-    def of(cls, about: dict[str, Any], raw: dict[str, bytes]) -> "View":
-        predictor = Predictor(about, raw) if "graph" in raw else None
+    def of(cls, about: dict[str, Any], raw: dict[str, bytes], before: "View | None") -> "View":
+        told = about["names"] and about["temperature"] is not None
+        predictor = Predictor(about, raw, before.predictor if before is not None else None) if told else None
         found: dict[str, list[str]] = {}
         if predictor is not None:
             for digest, label in zip(predictor.ids.tolist(), predictor.labels.tolist(), strict=True):
@@ -68,6 +69,19 @@ class Served:
     @property
     def name(self) -> str:
         return self.path.name.removesuffix(SUFFIX)
+
+    @property
+    def network(self) -> str | None:
+        """Return which network the server has at hand."""
+        return self.view.predictor.identity if self.view is not None and self.view.predictor is not None else None
+
+    def predictor(self, view: View) -> Predictor:
+        """Return what predicts, or say why nothing does."""
+        if view.predictor is None and view.about["names"]:
+            raise Refusal(409, "this model keeps no features: measure it on test pictures first, for its probabilities")
+        if view.predictor is None:
+            raise Refusal(409, "the model knows no class yet: teach it first")
+        return view.predictor
 
     @property
     def busy(self) -> bool:
@@ -103,7 +117,7 @@ class Served:
 
     async def _look(self) -> None:
         about, raw = await self._asked("open")
-        self._shown(View.of(about, raw))
+        self._shown(View.of(about, raw, self.view))
 
     def _shown(self, view: View) -> None:
         """Take in how the model is now: pictures follow where the command line moved or renamed what they are of."""
@@ -123,7 +137,8 @@ class Served:
     async def _asked(self, what: str, **words: Any) -> tuple[Any, dict[str, bytes]]:
         try:
             async with self.turn:
-                return await self.workers.idle(self.path).ask(self.path, self.made, what, **words)
+                worker = self.workers.idle(self.path)
+                return await worker.ask(self.path, self.made, what, have=self.network, **words)
         except Died as error:
             line = "the process that holds the model ended (out of memory?); the model file is as it was: try again"
             raise Refusal(500, line) from error
@@ -173,7 +188,7 @@ class Served:
                     self.pictures.rename(name, words["into"])
             if what == "forget":
                 self._drop(set(words["names"]))
-            self._shown(View.of(about, raw))
+            self._shown(View.of(about, raw, self.view))
             assert self.view is not None
             return self.view
 
@@ -277,13 +292,9 @@ class Served:
                 begun.set()
                 with self.pictures.lesson(ids) as folder:
                     self.teacher = self.workers.idle(self.path)
-                    words: dict[str, Any] = {
-                        "folder": str(folder),
-                        "settings": settings,
-                        "heard": lambda said: lesson.update(**said),
-                    }
-                    about, raw = await self.teacher.ask(self.path, self.made, "learn", **words)
-                self._learnt(View.of(about, raw), ids)
+                    words = {"folder": str(folder), "settings": settings, "have": self.network}
+                    about, raw = await self.teacher.ask(self.path, self.made, "learn", lesson.heard, **words)
+                self._learnt(View.of(about, raw, self.view), ids)
             assert self.view is not None
             lesson.update(state="done", after=self.view.accuracies, seconds_left=0.0)
         except Stopped:
@@ -301,7 +312,7 @@ class Served:
         """Say what came of a lesson whose process was ended."""
         if signature(self.path) != before:
             about, raw = await self._asked("open")
-            self._learnt(View.of(about, raw), ids)
+            self._learnt(View.of(about, raw, self.view), ids)
             lesson.update(state="done", after=self.view.accuracies if self.view else {})
         elif lesson.cancelling:
             lesson.update(state="cancelled", error="cancelled: the model is as it was before")

@@ -119,10 +119,10 @@ class Keeper:
 
         if what in ("learn", "forget", "forget_digests", "move", "rename", "merge", "undo"):
             self.changed(what, words)
-            return telling.whole(self.fresh(), self.path)
+            return telling.whole(self.fresh(), self.path, words.get("have"))
         learner = self.fresh()
         if what == "open":
-            return telling.whole(learner, self.path)
+            return telling.whole(learner, self.path, words.get("have"))
         if what == "doubts":
             return telling.doubts(learner), {}
         if what == "next":

@@ -7,7 +7,6 @@ has it beside `train/`, or a share of each class that depends on the file names 
 import logging
 import os
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 
 from daydream.data import found, required_root
-from daydream.data.decode import canvas_size, folders_in, images_in, unreadable
+from daydream.data.decode import canvas_size, folders_in, images_in, nested_images, unreadable
 from daydream.data.decoded import open_readable
 from daydream.data.images import Dataset, ImageSet
 from daydream.errors import UserError
@@ -93,17 +92,6 @@ def pile_images(top: Path) -> list[str]:
     if top.is_dir():
         folders_in(top)
     return list(nested_images(top))
-
-
-def nested_images(top: Path) -> Iterator[str]:
-    """Yield the images of a folder and of its visible sub-folders, by name; name in the log what cannot be read."""
-    for folder, names, _ in os.walk(top, onerror=_warn):
-        names[:] = sorted(name for name in names if not name.startswith("."))
-        yield from images_in(Path(folder))
-
-
-def _warn(error: OSError) -> None:
-    log.warning("skipped the folder %s, which cannot be read: %s", error.filename, error.strerror)
 
 
 def _trees(top: Path, settings: Settings) -> tuple[Path, Path | None]:

@@ -1,0 +1,121 @@
+"""Predictions of an exact model without torch, whose import takes longer than they do: by onnxruntime.
+
+The network's graph lies in the private cache, named by the features' identity; the last lesson wrote it. Whatever is
+missing (onnxruntime, the graph, a model file of ours), there is no quick way, and torch gives the same answers.
+
+Shapes: N pictures, D features, C classes.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from daydream.data.cache import cache_folder
+from daydream.data.decode_pool import few_at_a_time
+from daydream.learner.rejection import check_share, threshold
+
+log = logging.getLogger("daydream")
+
+Numbers = NDArray[Any]
+IDENTITY = re.compile(r"[0-9a-f]{32}")
+GROUP = 32
+TINY = 1e-12  # what torch's normalisation divides by at least
+
+
+@dataclass(frozen=True)
+class Quick:
+    """What a prediction needs of a model."""
+
+    session: Any
+    names: tuple[str, ...]
+    size: int
+    mean: Numbers
+    std: Numbers
+    weight: Numbers
+    bias: Numbers
+    projection: Numbers | None
+    temperature: float
+    confidences: Numbers
+    """[M] of pictures left out: what a rejection is set by."""
+
+    def judged(self, paths: Sequence[str]) -> Iterator[tuple[int, dict[int, str], list[list[float]]]]:
+        """Yield, for some pictures at a time, the first one's place, what cannot be read, and probabilities."""
+        with contextlib.closing(few_at_a_time(paths, self.size, GROUP)) as parts:
+            for start, part in parts:
+                fine = [i for i in range(len(part.pixels)) if i not in part.failures]
+                yield start, part.failures, self.probabilities(part.pixels[fine]).tolist() if fine else []
+
+    def rejection(self, share: float) -> float:
+        """Return the probability below which a picture is likely of no known class; a share of known ones is too."""
+        check_share(share)
+        return threshold(self.confidences.tolist(), 1 - share)
+
+    def probabilities(self, pixels: Numbers) -> Numbers:
+        """Return probabilities [N, C] of pictures [N, 3, S, S]."""
+        x = (pixels.astype(np.float32) / 255 - self.mean) / self.std
+        [z] = self.session.run(None, {"images": x})
+        z = z.astype(np.float64)
+        z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), TINY)
+        if self.projection is not None:
+            z = np.maximum(z @ self.projection, 0) / self.projection.shape[1] ** 0.5
+        scores = (z @ self.weight.T + self.bias) / self.temperature
+        p = np.exp(scores - scores.max(1, keepdims=True))
+        found: Numbers = p / p.sum(1, keepdims=True)
+        return found
+
+
+def opened(path: Path) -> Quick | None:
+    """Return the quick way of a model file, where there is one."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    try:
+        with safe_open(path, framework="np") as file:
+            about = json.loads((file.metadata() or {})["about"])
+            weight, bias, confidences = (file.get_tensor(name) for name in ("weight", "bias", "confidences"))
+        return _made(about, weight, bias, confidences)
+    except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
+        log.debug("no quick way: %s", error)
+        return None
+
+
+def files(identity: str, projection: tuple[int, int] | None) -> tuple[Path, Path | None]:
+    """Return where a network's graph lies in the cache, and a projection (width, seed) of its features."""
+    if not IDENTITY.fullmatch(identity):
+        raise ValueError(f"no identity of features: {identity}")
+    folder = cache_folder() / "networks"
+    projected = None if projection is None else folder / f"{identity}-{projection[0]:d}-{projection[1]:d}.npy"
+    return folder / f"{identity}.onnx", projected
+
+
+def _made(about: Any, weight: Numbers, bias: Numbers, confidences: Numbers) -> Quick | None:
+    words, look = about["model"], about["prepare"]
+    names, projection = words["names"][0], words["projection"]
+    graph, projected = files(words["embedding"], None if projection is None else (projection[0], projection[1]))
+    there = graph.is_file() and words["temperature"] is not None and (projected is None or projected.is_file())
+    fits = weight.ndim == 2 and bias.shape == weight.shape[:1] == (len(names),) and 8 <= int(look["size"]) <= 1024
+    if not (there and fits):
+        return None
+    runtime: Any = importlib.import_module("onnxruntime")  # takes a fifth of a second
+    return Quick(
+        session=runtime.InferenceSession(str(graph), providers=["CPUExecutionProvider"]),
+        names=tuple(names),
+        size=int(look["size"]),
+        mean=np.array(look["mean"], np.float32).reshape(1, 3, 1, 1),
+        std=np.array(look["std"], np.float32).reshape(1, 3, 1, 1),
+        weight=weight,
+        bias=bias,
+        projection=None if projected is None else np.load(projected, mmap_mode="r"),
+        temperature=float(words["temperature"]),
+        confidences=confidences,
+    )
