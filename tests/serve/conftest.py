@@ -1,5 +1,6 @@
 """A server with a tiny untrained network, and folders of tiny pictures."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from own_images import names, write_classes, write_pile
 
 if TYPE_CHECKING:
     from serving import Asking
+
+NUMBERS = itertools.count()
 
 for needed in ("fastapi", "httpx", "onnxruntime", "python_multipart"):
     pytest.importorskip(needed)
@@ -46,11 +49,11 @@ def client(place: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def model(client: Any, place: Path, request: pytest.FixtureRequest) -> "Asking":
+def model(client: Any, place: Path, request: Any) -> "Asking":
     """A new model for each test."""
     from serving import TINY, Asking
 
-    name = re.sub(r"[^a-z]+", "-", request.node.name)[:60]
+    name = f"{re.sub('[^a-z]+', '-', request.node.originalname)[:50]}-{next(NUMBERS)}"
     answer = client.post("/api/models", json={"name": name, **TINY})
     assert answer.status_code == 201, answer.text
     return Asking(client, name, place)

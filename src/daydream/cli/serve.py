@@ -89,6 +89,7 @@ def bound(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()  # who comes before the server is ready waits
     except (OSError, UnicodeError) as error:
         listener.close()
         why = getattr(error, "strerror", None) or "no such address"

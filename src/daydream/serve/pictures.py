@@ -73,7 +73,7 @@ class Pictures:
         self.folder = model.with_name(model.name + BESIDE)
         self.pile, self.classes = self.folder / "pile", self.folder / "classes"
         self.lock = threading.RLock()
-        self._seen: tuple[object, ...] = ()
+        self._seen: tuple[object, ...] | None = None
         self._kept: dict[str, Kept] = {}
 
     def open(self) -> None:
@@ -111,8 +111,8 @@ class Pictures:
 
     def _place(self, label: str | None) -> Path:
         folder = self.pile if label is None else self.classes / label
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
+        for made in (self.folder, folder.parent, folder):
+            made.mkdir(mode=0o700, exist_ok=True)
         return folder
 
     def add(self, label: str | None, pictures: Iterable[Read]) -> None:
@@ -134,7 +134,7 @@ class Pictures:
             finally:
                 for part in parts:
                     part.unlink(missing_ok=True)
-                self._seen = ()
+                self._seen = None
 
     def move(self, ids: Iterable[str], label: str) -> None:
         """Put pictures into a class."""
@@ -145,7 +145,7 @@ class Pictures:
                     os.replace(kept.path, folder / kept.path.name)
                     self._without(kept.path.parent)
             atomic.settle_folder(folder)
-            self._seen = ()
+            self._seen = None
 
     def rename(self, name: str, to: str) -> None:
         self.move([kept.id for kept in self.all().values() if kept.label == name], to)
@@ -161,7 +161,7 @@ class Pictures:
             for folder in folders:
                 atomic.settle_folder(folder)
                 self._without(folder)
-            self._seen = ()
+            self._seen = None
 
     def _without(self, folder: Path) -> None:
         """Take away a class's folder when it is empty."""

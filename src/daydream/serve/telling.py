@@ -11,6 +11,7 @@ from daydream.atomic import signature
 from daydream.errors import UserError
 from daydream.export.onnx import graph
 from daydream.learner.embedding import pixel_digests
+from daydream.learner.model import Preprocessing
 from daydream.learner.quick_files import Features
 from daydream.serve.pictures import id_of
 
@@ -21,7 +22,7 @@ REJECTED = 0.05
 
 def whole(learner: Any, path: Path, have: str | None) -> tuple[dict[str, Any], Raw]:
     """Return all that the server needs of a learner, but the graph of a network that it has."""
-    about: dict[str, Any] = {"kind": learner.kind, "side": learner.size, "file": signature(path), "names": []}
+    about: dict[str, Any] = {"kind": learner.kind, "side": side_of(learner), "file": signature(path), "names": []}
     about |= {"about": getattr(learner, "about", ""), "classes": [], "history": [], "sentence": "", "undo": False}
     if not path.exists():
         return about, {}
@@ -34,6 +35,13 @@ def whole(learner: Any, path: Path, have: str | None) -> tuple[dict[str, Any], R
     }
     more, raw = _frozen(learner, have) if learner.kind == "exact" else _trained(learner)
     return about | more, raw
+
+
+def side_of(learner: Any) -> int:
+    """Return the side of pictures as a learner stores them, before its first lesson too."""
+    if learner.kind == "exact" or learner.model is not None:
+        return int(learner.size)
+    return Preprocessing.of(learner.given.image_size).canvas
 
 
 def _frozen(learner: Any, have: str | None) -> tuple[dict[str, Any], Raw]:

@@ -28,6 +28,8 @@ from daydream.stages.stage import Stage
 
 OFTEN = 0.2
 """Seconds between two words of progress."""
+SIDE = 64
+"""Of pictures for a network of our own."""
 POLITE = 5
 """How much a lesson steps back for the server, whose answers a person waits for."""
 
@@ -79,9 +81,16 @@ class Keeper:
         now = signature(self.path)
         if self.learner is None or now != self.read:
             torch.manual_seed(0)  # a network without published weights is the same each time
-            self.learner = opening.load(self.path) if now else opening.create(**self.made)
+            self.learner = opening.load(self.path) if now else self.new(opening)
             self.read = now
         return self.learner
+
+    def new(self, opening: Any) -> Any:
+        """Return a learner that knows nothing; a picture has its ID before the first lesson, so the size is chosen."""
+        learner = opening.create(**self.made)
+        if learner.kind == "adapting" and learner.given.image_size is None:
+            learner = opening.create(**self.made, image_size=SIDE)
+        return learner
 
     def changed(self, what: str, words: dict[str, Any]) -> None:
         """Change the model, and write its file: whole, or not at all."""
@@ -92,6 +101,8 @@ class Keeper:
             try:
                 self.change(learner, what, words)
                 learner.save(self.path)
+                if what == "learn" and learner.kind == "exact":
+                    learner.make_ready()
                 self.read = signature(self.path)
             except BaseException:
                 self.learner = None  # what it knows now is not what the file says
