@@ -30,7 +30,14 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def opened(browser: Any, address: str, scheme: str = "light", size: Any = WIDE) -> tuple[Any, list[str]]:
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of a folder of models; a new one for each test."""
+    with listening(tmp_path_factory.mktemp("models")) as found:
+        yield found
+
+
+def opened(browser: Any, address: str, name: str, scheme: str = "light", size: Any = WIDE) -> tuple[Any, list[str]]:
     """Open the page; gather what the console complains of, and what is asked of anyone else."""
     page = browser.new_page(viewport=size, color_scheme=scheme)
     page.set_default_timeout(60_000)
@@ -40,7 +47,10 @@ def opened(browser: Any, address: str, scheme: str = "light", size: Any = WIDE) 
     page.on(
         "request", lambda sent: None if sent.url.startswith((address, "blob:", "data:")) else wrong.append(sent.url)
     )
+    httpx.post(f"{address}/api/models", json={"name": name, **TINY}, timeout=60).raise_for_status()
     page.goto(address)
+    page.locator("#model").select_option(name)
+    page.wait_for_selector("#teach")
     return page, wrong
 
 
@@ -76,98 +86,93 @@ def in_dialog(page: Any, text: str, yes: str) -> None:
     page.wait_for_selector("dialog", state="detached")
 
 
-def test_the_story(browser: Any, tmp_path: Path, photos: Path, named: list[str]) -> None:
-    with listening(tmp_path) as address:
-        httpx.post(f"{address}/api/models", json={"name": "shapes", **TINY}, timeout=60).raise_for_status()
-        page, wrong = opened(browser, address)
-        send_folder(page, photos / "first")
-        assert "16 pictures of 2 new classes" in page.locator("#lesson").inner_text()
-        assert page.locator(".class").count() == 2
-        taught(page, 2)
+def test_the_story(browser: Any, address: str, photos: Path, named: list[str]) -> None:
+    page, wrong = opened(browser, address, "shapes")
+    send_folder(page, photos / "first")
+    assert "16 pictures of 2 new classes" in page.locator("#lesson").inner_text()
+    assert page.locator(".class").count() == 2
+    taught(page, 2)
 
-        page.get_by_role("tab", name="Try").click()
-        page.locator("#try input[type=file]").first.set_input_files(sorted((photos / "test").rglob("*.png"))[:2])
-        page.wait_for_selector(".answer >> nth=1")
-        assert page.locator(".answer").first.locator("meter").count() == 2
-        assert page.locator(".answer").first.locator("figure img").count() == 6
-        shot(page, "try")
+    page.get_by_role("tab", name="Try").click()
+    page.locator("#try input[type=file]").first.set_input_files(sorted((photos / "test").rglob("*.png"))[:2])
+    page.wait_for_selector(".answer >> nth=1")
+    assert page.locator(".answer").first.locator("meter").count() == 2
+    assert page.locator(".answer").first.locator("figure img").count() == 6
+    shot(page, "try")
 
-        page.get_by_role("tab", name="Classes").click()
-        send_folder(page, photos / "second")
-        taught(page, 3)
-        before = page.locator("#outcome tbody tr").first.locator("td").all_inner_texts()
-        assert before[0].endswith("%")
-        assert before[1].endswith("%")
-        shot(page, "light")
+    page.get_by_role("tab", name="Classes").click()
+    send_folder(page, photos / "second")
+    taught(page, 3)
+    before = page.locator("#outcome tbody tr").first.locator("td").all_inner_texts()
+    assert before[0].endswith("%")
+    assert before[1].endswith("%")
+    shot(page, "light")
 
-        page.get_by_role("tab", name="History").click()
-        page.wait_for_selector("#history svg")
-        assert page.locator("#history tbody tr").count() == 2
-        shot(page, "history")
-        page.get_by_role("tab", name="Classes").click()
-        page.locator("#undo").click()
-        until(page, "document.querySelector('#lesson').innerText.includes('8 pictures of 1 new class')")
-        taught(page, 3)
+    page.get_by_role("tab", name="History").click()
+    page.wait_for_selector("#history svg")
+    assert page.locator("#history tbody tr").count() == 2
+    shot(page, "history")
+    page.get_by_role("tab", name="Classes").click()
+    page.locator("#undo").click()
+    page.wait_for_selector("#outcome", state="detached")
+    until(page, "document.querySelector('#lesson').innerText.includes('8 pictures of 1 new class')")
+    taught(page, 3)
 
-        first = page.locator(f"article[aria-label='class {named[0]}']")
-        first.get_by_role("button", name="Rename").click()
-        in_dialog(page, EVIL, "Rename")
-        page.get_by_role("heading", name=EVIL).wait_for()
-        assert page.locator(".class img[onerror]").count() == 0
-        page.locator(f"article[aria-label='class {named[2]}']").get_by_role("button", name="Forget").click()
-        in_dialog(page, "", "Forget")
-        until(page, "document.querySelectorAll('.class').length === 2")
+    first = page.locator(f"article[aria-label='class {named[0]}']")
+    first.get_by_role("button", name="Rename").click()
+    in_dialog(page, EVIL, "Rename")
+    page.get_by_role("heading", name=EVIL).wait_for()
+    assert page.locator(".class img[onerror]").count() == 0
+    page.locator(f"article[aria-label='class {named[2]}']").get_by_role("button", name="Forget").click()
+    in_dialog(page, "", "Forget")
+    until(page, "document.querySelectorAll('.class').length === 2")
 
-        page.get_by_role("tab", name="Export").click()
-        for name in ("ONNX", "safetensors", "The model file"):
-            with page.expect_download() as came:
-                page.get_by_role("button", name=f"Download {name}").click()
-            assert came.value.path().stat().st_size > 1000
-        assert wrong == []
-        page.close()
-
-
-def test_mending_by_keys(browser: Any, tmp_path: Path, photos: Path, named: list[str]) -> None:
-    with listening(tmp_path) as address:
-        httpx.post(f"{address}/api/models", json={"name": "shapes", **TINY}, timeout=60).raise_for_status()
-        page, wrong = opened(browser, address, "dark", PHONE)
-        send_folder(page, photos / "first")
-        page.locator("#classes .drop input[type=file]").nth(2).set_input_files(sorted((photos / "pile").iterdir())[:3])
-        until(page, "document.querySelector('#classes').innerText.includes('(3 here)')")
-        taught(page, 2)
-        page.get_by_role("tab", name="Mend").focus()
-        page.keyboard.press("Enter")
-        for left in (3, 2, 1):
-            until(page, f"document.querySelector('#mend').innerText.includes('What is this? {left} to go')")
-            page.keyboard.press("1")
-        until(page, "document.querySelector('#mend').innerText.includes('All of these are labelled')")
-        page.get_by_role("tab", name="Classes").click()
-        until(page, "document.querySelector('#lesson').innerText.includes('3 pictures of 1 known class')")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it is wider than a phone"
-        shot(page, "phone-dark")
-        page.set_viewport_size(WIDE)
-        shot(page, "dark")
-        assert wrong == []
-        page.close()
+    page.get_by_role("tab", name="Export").click()
+    for name in ("ONNX", "safetensors", "The model file"):
+        with page.expect_download() as came:
+            page.get_by_role("button", name=f"Download {name}").click()
+        assert came.value.path().stat().st_size > 1000
+    assert wrong == []
+    page.close()
 
 
-def test_what_a_screen_reader_finds(browser: Any, tmp_path: Path, photos: Path) -> None:
+def test_mending_by_keys(browser: Any, address: str, photos: Path, named: list[str]) -> None:
+    page, wrong = opened(browser, address, "keys", "dark", PHONE)
+    send_folder(page, photos / "first")
+    page.locator("#classes .drop input[type=file]").nth(2).set_input_files(sorted((photos / "pile").iterdir())[:3])
+    until(page, "document.querySelector('#classes').innerText.includes('(3 here)')")
+    taught(page, 2)
+    page.get_by_role("tab", name="Mend").focus()
+    page.keyboard.press("Enter")
+    for left in (3, 2, 1):
+        until(page, f"document.querySelector('#mend').innerText.includes('What is this? {left} to go')")
+        page.keyboard.press("1")
+    until(page, "document.querySelector('#mend').innerText.includes('All of these are labelled')")
+    page.get_by_role("tab", name="Classes").click()
+    until(page, "document.querySelector('#lesson').innerText.includes('3 pictures of 1 known class')")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it is wider than a phone"
+    shot(page, "phone-dark")
+    page.set_viewport_size(WIDE)
+    shot(page, "dark")
+    assert wrong == []
+    page.close()
+
+
+def test_what_a_screen_reader_finds(browser: Any, address: str, photos: Path) -> None:
     """Every button, field and picture has a name; tabs are moved through by arrows."""
-    with listening(tmp_path) as address:
-        httpx.post(f"{address}/api/models", json={"name": "shapes", **TINY}, timeout=60).raise_for_status()
-        page, wrong = opened(browser, address)
-        send_folder(page, photos / "first")
-        nameless = """[...document.querySelectorAll('button, select, input:not([hidden]), progress, meter')].filter(
-            (e) => !e.hidden && !(e.innerText || e.ariaLabel || e.labels?.length || e.title)).map((e) => e.outerHTML)"""
-        page.locator("#tab-classes").focus()
-        for _ in range(5):
-            assert page.evaluate(nameless) == []
-            page.keyboard.press("ArrowRight")
-        assert page.evaluate("document.activeElement.id") == "tab-classes"
-        assert page.locator("img:not([alt])").count() == 0
-        page.goto(f"{address}/docs.html")
-        page.wait_for_selector("article")
-        assert page.locator("article").count() > 15
-        shot(page, "api")
-        assert [line for line in wrong if "409" not in line] == []
-        page.close()
+    page, wrong = opened(browser, address, "heard")
+    send_folder(page, photos / "first")
+    nameless = """[...document.querySelectorAll('button, select, input:not([hidden]), progress, meter')].filter(
+        (e) => !e.hidden && !(e.innerText || e.ariaLabel || e.labels?.length || e.title)).map((e) => e.outerHTML)"""
+    page.locator("#tab-classes").focus()
+    for _ in range(5):
+        assert page.evaluate(nameless) == []
+        page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.id") == "tab-classes"
+    assert page.locator("img:not([alt])").count() == 0
+    page.goto(f"{address}/docs.html")
+    page.wait_for_selector("article")
+    assert page.locator("article").count() > 15
+    shot(page, "api")
+    assert [line for line in wrong if "409" not in line] == []
+    page.close()

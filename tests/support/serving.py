@@ -46,6 +46,12 @@ class Asking:
         assert lesson["state"] == state, lesson
         return lesson
 
+    def settled(self) -> None:
+        """Wait until no lesson is under way."""
+        until = time.monotonic() + 60
+        while ((self("GET")["lesson"]) or {"state": "done"})["state"] == "running" and time.monotonic() < until:
+            time.sleep(0.05)
+
     @property
     def beside(self) -> Path:
         return self.folder / f"{self.name}.daydream.pictures"

@@ -186,6 +186,8 @@ class Served:
             if what == "merge":
                 for name in words["names"]:
                     self.pictures.rename(name, words["into"])
+            if what == "undo":
+                self.lesson = None  # what came of it is no more
             if what == "forget":
                 self._drop(set(words["names"]))
             self._shown(View.of(about, raw, self.view))
