@@ -23,6 +23,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("photos")
     write_classes(top / "first", range(2), 8)
     write_classes(top / "second", range(2, 3), 8)
+    write_classes(top / "more", range(2), 2, first=8)
     write_classes(top / "test", range(2), 4, test=True)
     write_pile(top / "pile", 8)
     return top

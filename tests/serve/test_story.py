@@ -1,5 +1,6 @@
 """The whole story in a real browser, headless Chromium. Its screenshots are kept in build/serve/."""
 
+import base64
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 from chromium import NoChromium, launch
-from serving import TINY, listening
+from serving import TINY, listening, zipped
 
 pytestmark = pytest.mark.slow
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -77,6 +78,18 @@ def taught(page: Any, classes: int) -> None:
 def send_folder(page: Any, folder: Path) -> None:
     page.locator("#classes .drop input[type=file]").first.set_input_files(folder)
     page.wait_for_selector("#teach:enabled")
+
+
+DROP = """([selector, name, content]) => {
+  const moved = new DataTransfer();
+  moved.items.add(new File([Uint8Array.from(atob(content), (c) => c.charCodeAt(0))], name));
+  const drop = new DragEvent("drop", { dataTransfer: moved, bubbles: true, cancelable: true });
+  document.querySelector(selector).dispatchEvent(drop);
+}"""
+
+
+def drop(page: Any, selector: str, name: str, content: bytes) -> None:
+    page.evaluate(DROP, [selector, name, base64.b64encode(content).decode()])
 
 
 def in_dialog(page: Any, text: str, yes: str) -> None:
@@ -150,6 +163,13 @@ def test_mending_by_keys(browser: Any, address: str, photos: Path, named: list[s
     until(page, "document.querySelector('#mend').innerText.includes('All of these are labelled')")
     page.get_by_role("tab", name="Classes").click()
     until(page, "document.querySelector('#lesson').innerText.includes('3 pictures of 1 known class')")
+    pictures = sorted((photos / "second" / named[2]).iterdir())
+    drop(
+        page, ".drop", "more.zip", zipped({f"pets/{named[2]}/{path.name}": path.read_bytes() for path in pictures[:4]})
+    )
+    until(page, "document.querySelector('#lesson').innerText.includes('7 pictures of 1 new and 1 known classes')")
+    drop(page, f"article[aria-label='class {named[2]}']", "one.png", pictures[4].read_bytes())
+    until(page, "document.querySelector('#lesson').innerText.includes('8 pictures')")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it is wider than a phone"
     shot(page, "phone-dark")
     page.set_viewport_size(WIDE)

@@ -62,6 +62,16 @@ def test_a_lesson_is_cancelled_and_a_second_one_refused(tmp_path: Path, photos: 
         assert model.ended()["after"].keys() == set(named[:2])
         before = model.file.read_bytes()
         assert model("GET")["can_undo"] is False
+        model.upload(photos / "more")
+        model("POST", "/lessons", 202, json={"epochs": 1})
+        assert set(model.ended()["before"]) == set(model.ended()["after"]) == set(named[:2])
+        assert model.file.read_bytes() != before
+        undone = model("POST", "/undo")
+        assert model.file.read_bytes() == before
+        assert ([row["waiting"] for row in undone["classes"]], undone["can_undo"]) == ([2, 2], False)
+        model(
+            "POST", "/pictures/delete", json={"ids": [one for row in undone["classes"] for one in row["pictures"][:2]]}
+        )
 
         model.upload(photos / "second")
         model("POST", "/lessons", 202, json={"epochs": 10_000})

@@ -1,5 +1,6 @@
 """Hostile and odd uploads: nothing is written elsewhere, and what is passed over is told."""
 
+import errno
 import io
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from hostile import png
 from PIL import Image
 from serving import Asking, files_of, zipped
 
+from daydream import atomic
 from daydream.serve import uploads
 
 
@@ -123,3 +125,16 @@ def test_test_pictures_are_not_kept(model: Asking, photos: Path) -> None:
     before = sorted(model.beside.rglob("*"))
     assert model("POST", "/test", files=files_of(photos / "test"))["accuracy"] >= 0
     assert sorted(model.beside.rglob("*")) == before
+
+
+def test_a_full_disk_is_one_line(model: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(part: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    sent(model, ("a.png", picture(1)), **{"class": "cat"})
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "settle", full)
+        said = sent(model, ("b.png", picture(2)), expect=507, **{"class": "cat"})
+    assert "the disk is full" in str(said["error"])
+    assert [row["kept"] for row in model("GET")["classes"]] == [1]
+    assert not list(model.beside.rglob("*.part"))

@@ -86,6 +86,11 @@ async function begin() {
   document.querySelector("nav").addEventListener("keydown", keys);
   byId("model").addEventListener("change", () => { api.state.model = byId("model").value; choose("classes"); });
   byId("new-model").addEventListener("click", () => attempt(newModel));
+  // Another tab, or the command line, may have changed the model meanwhile.
+  addEventListener("focus", () => {
+    const idle = !document.querySelector("dialog, #marked, #camera video, progress") && current === "classes";
+    if (idle && api.state.model) attempt(refresh);
+  });
   // What is dropped beside a place must not take the page away.
   for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
   await models();
