@@ -41,6 +41,8 @@ from daydream.settings import require
 
 FORMAT = "daydream exact 1"
 BACKBONE = "efficientnet-lite0"
+DAMAGE = (SafetensorError, UserError, LookupError, ValueError, TypeError, AssertionError, RuntimeError, AttributeError)
+"""What reading a damaged file may raise."""
 SIDE = 64
 """Of pictures for a network without published weights."""
 Picture = str | Path | Image.Image | NDArray[np.uint8]
@@ -219,6 +221,8 @@ class ExactLearner:
     @classmethod
     def load(cls, path: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu") -> "ExactLearner":
         """Read a file back; one that is damaged or none of ours is said in one line."""
+        if Path(path).exists() and not Path(path).is_file():
+            raise UserError(f"{path} cannot be read: it is no file but a folder, a device or a pipe")
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
@@ -227,7 +231,7 @@ class ExactLearner:
             return cls._of(json.loads(metadata["about"]), tensors, cache, device)
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
-        except (SafetensorError, UserError, LookupError, ValueError, TypeError, AssertionError, RuntimeError) as error:
+        except DAMAGE as error:
             reason = " ".join(str(error).split())[:120]
             raise UserError(f"{path} is damaged or no model ({reason}); take a copy of it that is whole") from error
 
