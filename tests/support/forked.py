@@ -1,6 +1,7 @@
 """Commands to be killed, in processes that begin at once: all they import is there before they are forked."""
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -14,22 +15,20 @@ from typing import NoReturn
 import torch
 
 from daydream.cli.main import main
-from daydream.experiment import experiment  # noqa: F401
-from daydream.learner import learner  # noqa: F401
 
 
 class Command:
     """A command that runs in a process of its own, like one that a shell began."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, modules: Path | None = None) -> None:
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the command
         self.code: int | None = None
         sys.stdout.flush()
         self.process = os.fork()
         if not self.process:
-            self._be(words)
+            self._be(words, modules)
 
-    def _be(self, words: tuple[str, ...]) -> NoReturn:
+    def _be(self, words: tuple[str, ...], modules: Path | None) -> NoReturn:
         code = 1
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -44,6 +43,8 @@ class Command:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
                 sys.stderr.flush()
+            if modules is not None:
+                modules.write_text("\n".join(sys.modules))
             os._exit(code)
 
     def ended(self) -> bool:
@@ -84,3 +85,10 @@ class Command:
 def writing(folder: Path) -> bool:
     """Say whether some file is being written: a part of it lies there."""
     return any(name.endswith(".part") for _, _, names in os.walk(folder) for name in names)
+
+
+def import_all(modules: Path) -> None:
+    """Import here what a command had imported, so that those to come need not."""
+    for name in modules.read_text().splitlines():
+        with contextlib.suppress(Exception):  # some are made, not imported
+            importlib.import_module(name)

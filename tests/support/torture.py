@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forked import Command, writing
+from forked import Command, import_all, writing
 from own_images import write_classes, write_pile
 from tiny_runs import without_times
 
 from daydream.learner import lesson_checkpoint
 
 RUN = [
-    "--classes=6", "--train-per-class=24", "--test-per-class=12", "--image-size=16", "--backbone=resnet10", "--base=2",
-    "--steps=2", "--memory=12", "--base-epochs=12", "--epochs=12", "--batch-size=8", "--checkpoint-every=1", "--quiet",
+    "--classes=6", "--train-per-class=12", "--test-per-class=6", "--image-size=16", "--backbone=resnet10", "--base=2",
+    "--steps=2", "--memory=12", "--base-epochs=8", "--epochs=8", "--batch-size=8", "--checkpoint-every=1", "--quiet",
 ]  # fmt: skip
-LESSON = ["--epochs=12", "--generator-epochs=4", "--device=cpu", "--quiet"]
+LESSON = ["--epochs=8", "--generator-epochs=2", "--device=cpu", "--quiet"]
 FIRST = ["--method=imagine", "--backbone=resnet10", "--image-size=16", "--generator-width=16"]
 STUCK = 300.0
 """Seconds after which a process that nobody kills is stuck."""
@@ -47,10 +47,11 @@ class Torturer:
 
     def alone(self, kind: str, *words: str) -> None:
         """Run a command that nobody kills, and note how long it takes."""
-        began = time.monotonic()
-        said = Command(*words).wait(STUCK)
+        began, modules = time.monotonic(), self.place / "modules"
+        said = Command(*words, modules=modules).wait(STUCK)
         assert not said, said
         self.seconds[kind] = time.monotonic() - began
+        import_all(modules)
 
     def kill(self, kind: str, folder: Path, *words: str) -> bool:
         """Begin a command and kill it at some moment, or while it writes a file; say whether it had not ended."""
@@ -84,7 +85,7 @@ class Torturer:
             begun = (run / "config.json").exists()
             return ["resume", str(run), "--quiet"] if begun else ["run", *RUN, "--out", str(run)]
 
-        for _ in range(self.dice.randrange(1, 6)):
+        for _ in range(self.dice.randrange(1, 9)):
             self.kill("run", folder, *words())
         said = Command(*words()).wait(STUCK)
         same = not said and result(run) == result(self.place / "whole")
@@ -97,7 +98,7 @@ class Torturer:
         model, before = folder / "m.daydream", (self.place / "first.daydream").read_bytes()
         model.write_bytes(before)
         words = ["learn", str(model), str(self.place / "photos" / "more"), *LESSON]
-        for _ in range(self.dice.randrange(1, 6)):
+        for _ in range(self.dice.randrange(1, 9)):
             self.kill("lesson", folder, *words)
             if model.read_bytes() != before:
                 break  # it was over but for what is swept, by the next lesson if by none before
