@@ -1,12 +1,16 @@
-# make demo | test | quick | check | bench | fuzz | torture | clean. Needs python3 (3.11 or newer) with venv, and make; all else goes to .venv.
+# make demo | test | quick | check | docs | bench | fuzz | torture | clean. Needs python3 (3.11 or newer) with venv, and make; all else goes to .venv.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTS := pyproject.toml constraints.txt
+# LOCKED=1: nothing is installed whose hash is not in requirements/, but for the project itself.
+LOCKED ?=
+HASHED = $(PIP) --require-hashes --only-binary :all: -r requirements/torch.lock -r requirements/$(1).lock
+INSTALL = $(if $(LOCKED),$(call HASHED,$(1)) && $(PIP) --no-deps --no-build-isolation,$(PIP) -c constraints.txt)
 
-.PHONY: demo test quick check bench fuzz torture clean
+.PHONY: demo test quick check docs bench fuzz torture clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.runtime
@@ -25,6 +29,13 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+# The documentation as a site that opens offline: site/index.html. A warning, such as a dead link, is an error.
+SITE ?= site
+
+docs: $(VENV)/.docs
+	@$(BIN)/python -m sphinx -W --keep-going -q -E -j 2 -b html -d $(SITE)/.doctrees docs $(SITE)
+	@echo "$(SITE)/index.html"
+
 bench: $(VENV)/.runtime
 	@$(BIN)/python benchmarks/startup.py --device cpu --repeat 3
 	@$(BIN)/python benchmarks/step.py --device cpu --batch 32 --epochs 2 --per-class 20
@@ -38,26 +49,31 @@ FUZZ ?= 2000
 MINUTES ?= 60
 
 fuzz: $(VENV)/.dev
-	@FUZZ=$(FUZZ) $(BIN)/python -m pytest -n0 tests/trust/test_fuzz.py
+	@FUZZ=$(FUZZ) $(BIN)/python -m pytest -n0 tests/trust/test_fuzz.py tests/serve/test_rude_requests.py
 
 torture: $(VENV)/.dev
 	@$(BIN)/python tests/support/torture.py $(MINUTES)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@echo "runs/ is kept"
 
-# Two stamps: what a run needs, and what the checks need on top. Each is installed once for each change of the lists.
+# Three stamps: what a run needs, and what the checks or the site need on top. Each is installed once for each change of the lists.
 
 $(VENV)/.runtime: $(LISTS) | $(BIN)/python
 	@echo "installing daydream and torch in $(VENV) (once; a minute or more)"
-	@$(INSTALL) -e '.[report]'
+	@$(call INSTALL,demo) -e '.[report]'
 	@touch $@
 
 $(VENV)/.dev: $(LISTS) | $(BIN)/python
 	@echo "installing daydream, torch and the checks in $(VENV) (once; a minute or more)"
-	@$(INSTALL) -e '.[dev]'
-	@touch $(VENV)/.runtime $@
+	@$(call INSTALL,tests) -e '.[dev]'
+	@touch $(VENV)/.runtime $(VENV)/.docs $@
+
+$(VENV)/.docs: $(LISTS) | $(BIN)/python
+	@echo "installing daydream, torch and Sphinx in $(VENV) (once; a minute or more)"
+	@$(call INSTALL,tests) -e '.[docs]'
+	@touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

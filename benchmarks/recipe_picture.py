@@ -2,7 +2,7 @@
 
     python benchmarks/recipe_picture.py [-o docs/recipe.png]
 
-Nothing is trained. NME after each task, CIFAR-100, 50 + 10 x 5 classes, one run each (docs/results.md has the setting).
+Nothing is trained. NME after each task, CIFAR-100, 50 + 10 x 5 classes, one run each (docs/notebook/recipe-parts.md).
 """
 
 import argparse

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 
 def text(page: str) -> str:

@@ -3,7 +3,7 @@
 At the end of each task, before its data is dropped, a generator per new class learns to mix an exemplar's feature map
 with that of an unlabelled image (section 3.3). In later tasks the frozen generators imagine counterparts of the
 exemplars in each batch, and the method classifies those too (section 3.4). Where paper and released code differ,
-`docs/imagination.md` says which we follow, and why.
+`docs/notebook/paper-and-code.md` says which we follow, and why.
 
 Shapes: B exemplars in a batch, n counterparts of each.
 """

@@ -20,7 +20,7 @@ class Form(NamedTuple):
 
 
 FORMS = {
-    # The paper prints no trade-offs: these were searched on held-out images (docs/results.md).
+    # The paper prints no trade-offs: these were searched on held-out images (docs/notebook/generator-losses.md).
     "paper": Form(loss.semantic_contrast, loss.semantic_decoupling, decoupling=0.01, lr=0.01),
     "pooled": Form(loss.pooled_contrast, loss.pooled_decoupling, decoupling=2.0, lr=0.1),  # released code
     "relative": Form(loss.relative_contrast, loss.relative_decoupling, decoupling=1.0, lr=0.01),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from daydream.methods.method import Method
 
 BESIDE_GENERATORS = 0.5
-"""The weight of the pile's distillation where generators imagine (chosen on held-out images, docs/results.md)."""
+"""The weight of the pile's distillation where generators imagine (held-out images chose it: docs/notebook)."""
 KEYS = ("parts", "imagination", "pile")
 """Sections of a config, one for each component's settings."""
 

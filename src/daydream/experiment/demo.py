@@ -7,7 +7,7 @@ Values = dict[str, Any]
 RUN: Values = {"data": "shapes", "backbone": "resnet10", "base": 10, "steps": 5, "memory": 200, "budget": "total"}
 RECIPE: Values = {"base_epochs": 26, "epochs": 10, "batch_size": 32, "lr": 0.1}
 # Short of time, so: generators that begin at the exemplar, small ones, a low weight, and the pile for them alone
-# (docs/results.md).
+# (docs/notebook/demo.md).
 IMAGINATION: Values = {
     "counterparts": 1,
     "generator_start": "exemplar",

@@ -38,7 +38,7 @@ class AllTaps(NamedTuple):
     warps: int
 
 
-# Measured on an H200 at batch 128 and 240, alone and beside other runs (docs/performance.md).
+# Measured on an H200 at batch 128 and 240, alone and beside other runs (docs/notebook/training-step.md).
 TILES = {16: Tile(256, 16, 2), 32: Tile(256, 32, 4), 64: Tile(128, 64, 4)}  # by channels written
 WEIGHTS = {16: Chunks(128, 64, 4, 4), 32: Chunks(64, 64, 2, 4), 64: Chunks(32, 32, 1, 4)}  # by channels read
 ALL_TAPS = {16: AllTaps(128, 4), 32: AllTaps(64, 4)}  # by channels, with stride 1; with 64 the product is too wide

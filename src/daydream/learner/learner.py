@@ -19,6 +19,7 @@ from daydream.engine import Display, Hardware
 from daydream.errors import UserError, unknown
 from daydream.export.classifier import Classifier, of_state
 from daydream.learner import model_file
+from daydream.learner.beside import renamed_too
 from daydream.learner.calibration import rejection_threshold
 from daydream.learner.intake import Intake, read_known, read_labelled, read_pile, take_in, typical_side
 from daydream.learner.lesson import Given, Lesson
@@ -139,30 +140,40 @@ class Learner(Trained):
         intake = self._take_in(folder, test, preprocessing.canvas, settings)
         kept = kept_pile(self.model) if self.model is not None else None
         pile = read_pile(Path(unlabeled), preprocessing.canvas) if unlabeled is not None else kept
-        usual = kind.Settings()
-        chosen, more = choose_lesson(
+        lesson, more = self.made_ready(model, preprocessing, intake, pile, settings)
+        idle = _idle(lesson)
+        return lesson, [*self._about(lesson), *(choice for choice in [*choices, *more] if choice.name not in idle)]
+
+    def made_ready(
+        self,
+        model: ModelSettings,
+        preprocessing: Preprocessing,
+        intake: Intake,
+        pile: ImageSet | None,
+        settings: LessonSettings,
+    ) -> tuple[Lesson, list[Choice]]:
+        """Return the lesson of images that were taken in, and what was chosen of what was not given."""
+        usual = method_class(model.method).Settings()
+        chosen, choices = choose_lesson(
             settings,
             len(intake.train),
             preprocessing.image_bytes,
             usual.lr,
             usual.batch_size,
-            device,
+            "cuda" if self.hardware.device.type == "cuda" else "cpu",
             pretrained=is_pretrained(cast(str, model.backbone)),
         )
-        lesson = Lesson(
-            Given(
-                before=self.model,
-                settings=model,
-                carried=self.carried,
-                preprocessing=preprocessing,
-                lesson=chosen,
-                intake=intake,
-                pile=pile,
-                hardware=self.hardware,
-            )
+        given = Given(
+            before=self.model,
+            settings=model,
+            carried=self.carried,
+            preprocessing=preprocessing,
+            lesson=chosen,
+            intake=intake,
+            pile=pile,
+            hardware=self.hardware,
         )
-        idle = _idle(lesson)
-        return lesson, [*self._about(lesson), *(choice for choice in [*choices, *more] if choice.name not in idle)]
+        return Lesson(given), choices
 
     def _take_in(self, folder: Path, test: str | Path | None, canvas: int, settings: LessonSettings) -> Intake:
         """Read the images of a lesson, and sort them into those to train on and those held out."""
@@ -257,7 +268,8 @@ class Learner(Trained):
             raise unknown("class", name, names)
         if to in names:
             raise UserError(f"there is a class '{to}' already: give another name")
-        self.model = renamed(self.taught, names.index(name), to)
+        model = renamed(self.taught, names.index(name), to)
+        self.model = replace(model, exact=renamed_too(model.exact, name, to)) if model.exact else model
 
     @property
     def classifier(self) -> Classifier:

@@ -92,7 +92,7 @@ class Dream(Replay):
 
     Settings = DreamSettings
     imagines = "generators"
-    # Chosen on held-out images (docs/results.md).
+    # Chosen on held-out images (docs/notebook/recipe-parts.md).
     defaults = MappingProxyType(
         {"blend": 0.6, "rotations": "base", "erase": 0.375, "imagined_weight": 0.25, "pile_distill": 0.0}
     )

@@ -1,7 +1,8 @@
 """Batch norm with guests: samples that pass with a batch and are normalised as it is, but do not enter its statistics.
 
 In evaluation mode they would be normalised by the running statistics, which the weights do not move: then making the
-weights larger pays, step after step, and passes in train and in evaluation mode drift apart (docs/imagination.md).
+weights larger pays, step after step, and passes in train and in evaluation mode drift apart
+(docs/notebook/batch-norm.md).
 
 Shapes: x [B + guests, C, ...]; statistics [C].
 """
