@@ -19,6 +19,7 @@ from PIL import Image
 
 from daydream.data.images import ImageSet, Resident
 from daydream.data.sources.shapes import shapes
+from daydream.learner.embedding import BATCH
 from daydream.learner.exact_learner import ExactLearner
 
 CLASSES = 10
@@ -62,7 +63,7 @@ def warm(model: Path, side: int, count: int) -> None:
     images = ImageSet(Resident(pixels), torch.zeros(count, dtype=torch.int64), learner.names)
     x = learner.embed.prepare(pixels)
     with torch.inference_mode():
-        bare = rate(lambda: [learner.embed.net.features(part) for part in x.split(8)], count)
+        bare = rate(lambda: [learner.embed.net.features(part) for part in x.split(BATCH)], count)
     ours = rate(lambda: learner.judged(images), count)
     print(f"warm, {count} pictures: {ours:.1f} a second, the bare network {bare:.1f}: {ours / bare:.2f} of it")
 

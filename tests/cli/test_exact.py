@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -321,3 +322,18 @@ def test_an_earlier_version_of_the_adapting_learner_goes_on_and_says_what_it_kee
     shown = done(capsys, "learn", tmp_path / "m", made / "b", "--epochs=1", "--batch-size=8", "--device=cpu")
     assert "exemplars, as pictures" in shown
     assert "a new model without --method keeps none" in shown
+
+
+def test_ctrl_c_keeps_the_model_that_was(model: Path, made: Path, tmp_path: Path) -> None:
+    photos = write_classes(tmp_path / "photos", range(5, 10), 60, size=32)
+    before = model.read_bytes()
+    words = [sys.executable, "-m", "daydream", "learn", str(model), str(photos), "--device=cpu"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as lesson:
+        assert lesson.stdout is not None
+        assert lesson.stderr is not None
+        assert any("pictures, about" in line for line in lesson.stdout), "it tells the time left"
+        lesson.send_signal(signal.SIGINT)
+        assert "m.daydream is as it was before" in lesson.stderr.read()
+    assert lesson.returncode == 130
+    assert model.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if path.name != "photos"] == ["m.daydream"]

@@ -1,6 +1,7 @@
 """Features of pictures: the same whatever comes along, and from disk where they were computed before."""
 
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,22 @@ def test_pictures_seen_before_are_not_computed_again(tmp_path: Path) -> None:
     assert second.computed_in_all == 5
     assert torch.equal(found[:15], first[5:])
     assert torch.allclose(found, Embedder(net(), PREPARE)(Resident(IMAGES[5:25])), atol=1e-6)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_two_threads_give_what_one_gives_and_leave_two(two_threads: None) -> None:
+    embed = Embedder(net(), PREPARE)
+    both = embed(Resident(IMAGES))
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    assert torch.equal(embed(Resident(IMAGES)), both)
 
 
 def test_features_of_another_network_or_preparation_are_others(monkeypatch: pytest.MonkeyPatch) -> None:

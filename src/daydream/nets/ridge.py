@@ -14,6 +14,7 @@ Everything is computed in float64.
 Shapes: N pictures, D features, C classes, L strengths of the grid, R rank.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daydream import rng
+from daydream.nets.threads import one_each
 
 GRID = tuple(10 ** (k / 2) for k in range(-8, 9))
 """Strengths lambda, in units of the mean squared length of the centred features."""
@@ -33,6 +35,7 @@ RANK = 1e-12  # eigenvalues below this share of the largest are rounding
 WIDEST = 4096
 ROWS = 4096  # pictures judged at once: bounds the memory that takes
 SCORES = 2 * 10**7  # scores computed for each strength: of more, every so many pictures in their order are judged
+SMALL = 5000  # pictures up to which one thread fits them soonest
 PROJECTED = 2000  # pictures up to which a projection is tried: above, its eigenvectors take minutes
 
 
@@ -159,6 +162,13 @@ def fit(
     the same pictures gives them in the same order.
     """
     w = balanced(labels, classes) if weights is None else weights.double()
+    with one_each() if len(labels) <= SMALL else contextlib.nullcontext():
+        return _fitted(features, labels, classes, grid, w, projection)
+
+
+def _fitted(
+    features: Tensor, labels: Tensor, classes: int, grid: Sequence[float], w: Tensor, projection: Projection | None
+) -> Fit:
     root, share = w.sqrt()[:, None], w / w.sum()
     s = _spectrum(normalised(features) if projection is None else projection(normalised(features)), w)
     shift = torch.zeros(classes, dtype=torch.float64, device=w.device).index_add_(0, labels, share)
@@ -275,7 +285,8 @@ def fit_sums(sums: Sums, *, grid: Sequence[float] = GRID, projection: Projection
     mean = means.mean(0)
     apart = (means - mean) * (total / classes) ** 0.5
     within = sums.second - (means * counts[:, None]).T @ means
-    values, basis = torch.linalg.eigh(within + apart.T @ apart)
+    with one_each():
+        values, basis = torch.linalg.eigh(within + apart.T @ apart)
     values, basis = _above_rounding(values, basis)
     unit = _unit(values.sum() / total)
     ideal = (torch.eye(classes, dtype=torch.float64, device=means.device) - 1 / classes) * (total / classes) ** 0.5
