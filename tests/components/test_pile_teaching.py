@@ -250,5 +250,6 @@ def test_lessons_carry_it_without_generators(tmp_path: Path) -> None:
     lesson, _ = learner.prepare(b, None, None, LessonSettings(**TINY_LESSON))
     assert [type(part) for part in lesson.carried.components][1:] == [PileInBase, PileTeaching]
     assert lesson.carried.settings.teaches_on_pile
-    state, _, _ = lesson.train(Watch())
-    assert "generators" not in state.nets
+    learner.learn(b, **TINY_LESSON)
+    assert len(learner.taught.classes) == 4
+    assert "generators" not in learner.taught.state.nets
