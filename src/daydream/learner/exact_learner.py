@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from daydream import atomic
@@ -38,6 +37,7 @@ from daydream.nets.efficientnet_lite import normalisation
 from daydream.nets.network import Network, architecture
 from daydream.nets.pretrained import PUBLISHED
 from daydream.settings import require
+from daydream.storage.tensor_file import write_tensors
 
 FORMAT = "daydream exact 1"
 BACKBONE = "efficientnet-lite0"
@@ -214,7 +214,7 @@ class ExactLearner:
         metadata = {"format": FORMAT, "about": json.dumps(content)}
         try:
             with atomic.replacing(Path(path)) as part:
-                save_file({name: value.contiguous().cpu() for name, value in tensors.items()}, part, metadata)
+                write_tensors(part, tensors, metadata)
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
 
