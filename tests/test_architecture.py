@@ -148,7 +148,7 @@ def test_only_the_engine_trains() -> None:
 
 def test_nothing_is_unpickled_from_a_run() -> None:
     for path in FILES:
-        if path.name != "unpickle.py":
+        if path.name != "unpickling.py":
             text = path.read_text()
             assert "import pickle" not in text, path
             assert "torch.load" not in text, path

@@ -90,8 +90,9 @@ class Torturer:
         said = Command(*words()).wait(STUCK)
         same = not said and result(run) == result(self.place / "whole")
         # A page's part is swept once it is an hour old: nobody holds a lock while a page is written.
-        parts = [path.name for path in folder.rglob("*.part") if not path.name.startswith(".report.html.")]
-        return said or ("" if same else "it came to something else") or (f"left over: {parts}" if parts else "")
+        left = [path.name for path in folder.rglob("*.part") if not path.name.startswith(".report.html.")]
+        left += sorted(unnamed(run / "checkpoint") | unnamed(run / "base")) if same else []
+        return said or ("" if same else "it came to something else") or (f"left over: {left}" if left else "")
 
     def lesson(self, folder: Path) -> str:
         """Teach a copy of a model a second lesson, killed some times; return what is wrong with what it comes to."""
@@ -109,6 +110,12 @@ class Torturer:
             if left != [model.name]:
                 return f"left over: {left}"
         return "" if tensors(model) == tensors(self.place / "both.daydream") else "it came to something else"
+
+
+def unnamed(checkpoint: Path) -> set[str]:
+    """Return what lies in a checkpoint that it does not speak of."""
+    named = json.loads((checkpoint / "latest.json").read_text())["files"].values()
+    return {path.name for path in checkpoint.iterdir()} - {"latest.json", *named}
 
 
 def result(run: Path) -> Any:

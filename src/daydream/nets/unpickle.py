@@ -1,4 +1,4 @@
-"""Read the tensors of a torch weight file without running what its pickle may contain.
+"""Read the tensors of a torch weight file without running what its pickles may contain.
 
 The files read here are of torch's format before 2020: five pickles in a row (a magic number, a version, the writer's
 machine, a dict of tensors by name, the storages' keys) and then each storage, its length and its raw numbers. Four
@@ -6,7 +6,6 @@ names are all that such a dict of tensors needs; each is answered by a stand-in 
 """
 
 import math
-import pickle
 import struct
 from collections import OrderedDict
 from typing import Any, BinaryIO, NoReturn
@@ -15,14 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daydream.errors import UserError
+from daydream.unpickling import Admitted, Refused, Unpickler, reading
 
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
 KINDS = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
-
-
-class Refused(pickle.UnpicklingError):
-    """The file asks for something that weights never need."""
 
 
 class Storage:
@@ -79,7 +74,7 @@ class Longs(Kind):
     kind = KINDS["LongStorage"]
 
 
-ADMITTED: dict[tuple[str, str], type] = {
+ADMITTED: Admitted = {
     ("collections", "OrderedDict"): Named,
     ("torch._utils", "_rebuild_tensor_v2"): View,
     ("torch", "FloatStorage"): Floats,
@@ -87,17 +82,12 @@ ADMITTED: dict[tuple[str, str], type] = {
 }
 
 
-class TensorUnpickler(pickle.Unpickler):
-    """Admits containers, texts, numbers and tensors; collects the storages that tensors lie in."""
+class TensorUnpickler(Unpickler):
+    """Admits tensors; collects the storages that they lie in."""
 
     def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
+        super().__init__(file, ADMITTED)
         self.storages: dict[str, Storage] = {}
-
-    def find_class(self, module: str, name: str) -> type:
-        if (module, name) not in ADMITTED:
-            raise Refused(f"{module}.{name}")
-        return ADMITTED[module, name]
 
     def persistent_load(self, about: Any) -> Storage:
         word, kind, key, _, length, view = about
@@ -108,13 +98,8 @@ class TensorUnpickler(pickle.Unpickler):
 
 def read_tensors(file: BinaryIO, name: str) -> dict[str, Tensor]:
     """Return the tensors of a weight file by their names; `name` is the file's, for the message if it is bad."""
-    try:
+    with reading(name, "weights never need: it was not read", "is truncated, damaged or of another format"):
         return _read(file)
-    except Refused as error:
-        what = str(error).replace("\n", " ")
-        raise UserError(f"{name} asks to load {what}, which weights never need: it was not read") from error
-    except Exception as error:  # a damaged pickle can raise nearly anything
-        raise UserError(f"{name} is truncated, damaged or of another format") from error
 
 
 def _read(file: BinaryIO) -> dict[str, Tensor]:

@@ -15,13 +15,14 @@ from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from daydream import atomic
 from daydream.errors import UserError
 from daydream.storage.records import Files
 from daydream.storage.run_folder import read_json, refuse_gone, refuse_link, resume_command
+from daydream.storage.tensor_file import write_tensors
 
 Components = Mapping[str, Mapping[str, Tensor]]
 DIGEST = 10  # bytes
@@ -56,10 +57,10 @@ def save_checkpoint(
         for path in folder.iterdir():
             if OWN.fullmatch(path.name) and path.name not in files.values() and not path.is_dir():
                 path.unlink(missing_ok=True)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         refuse_gone(folder.parent)
         raise UserError(
-            f"the checkpoint could not be written to {folder}: {_reason(error)}; the previous one is intact: "
+            f"the checkpoint could not be written to {folder}: {error.strerror or error}; the previous one is intact: "
             f"free some space and {go_on or f'`{resume_command(folder.parent)}`'}"
         ) from error
 
@@ -136,7 +137,7 @@ def _write_component(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> 
     if not COMPONENT.fullmatch(name):
         raise UserError(f"a network of a state is called {name!r}, which no file can be called")
     with atomic.part_of(folder / f"{name}.safetensors", atomic.PRIVATE) as part:  # exemplars are pictures
-        save_file({key: value.detach().contiguous().cpu() for key, value in tensors.items()}, part)
+        write_tensors(part, tensors)
         path = folder / f"{name}-{_digest(part)}.safetensors"
         if path.is_symlink() or not path.is_file():
             atomic.land(part, path)
@@ -148,14 +149,6 @@ def sealed(info: Mapping[str, Any]) -> dict[str, Any]:
     whole = {key: value for key, value in info.items() if key != "digest"}
     text = json.dumps(whole, sort_keys=True).encode()
     return {**whole, "digest": hashlib.blake2b(text, digest_size=DIGEST).hexdigest()}
-
-
-def _reason(error: OSError | SafetensorError) -> str:
-    """Say why a file could not be written, in the system's words alone."""
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    told = re.search(r"I/O error: (.*) \(os error", str(error))
-    return told[1] if told else str(error)
 
 
 def _digest(path: Path) -> str:

@@ -1,24 +1,19 @@
 """Read pickled arrays without running what a pickle may contain.
 
-A pickle names functions and calls them. The files read here need six names, NumPy's and that of the codec by which
-Python 3 writes bytes in old protocols; each is answered by a stand-in of ours that checks what it is given. NumPy's own
-functions are never called from a file, and any other name is refused.
+The files read here need six names, NumPy's and that of the codec by which Python 3 writes bytes in old protocols.
+NumPy's own functions are never called from a file.
 """
 
 import math
-import pickle
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
 from daydream.errors import UserError
+from daydream.unpickling import Admitted, Refused, Unpickler, reading
 
 KINDS = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 """Element types admitted: plain numbers. `O8`, an array of any objects, is not."""
-
-
-class Refused(pickle.UnpicklingError):
-    """The file asks for something that data never needs."""
 
 
 class Dtype:
@@ -87,7 +82,7 @@ class Encode:
     __setstate__ = None
 
 
-ADMITTED: dict[tuple[str, str], type] = {
+ADMITTED: Admitted = {
     ("numpy", "ndarray"): Subtype,
     ("numpy", "dtype"): Dtype,
     ("_codecs", "encode"): Encode,
@@ -97,29 +92,11 @@ ADMITTED: dict[tuple[str, str], type] = {
 }
 
 
-class ArrayUnpickler(pickle.Unpickler):
-    """Admits containers, texts, numbers and arrays of numbers; the strings of Python 2 become bytes."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file, encoding="bytes")
-
-    def find_class(self, module: str, name: str) -> type:
-        if (module, name) not in ADMITTED:
-            raise Refused(f"{module}.{name}")
-        return ADMITTED[module, name]
-
-
 def read_pickle(file: BinaryIO, name: str) -> dict[str, Any]:
     """Return the dict that a data file holds, with text keys; `name` is the file's, for the message if it is bad."""
-    try:
-        content = ArrayUnpickler(file).load()
-    except Refused as error:
-        what = str(error).replace("\n", " ")
-        raise UserError(
-            f"{name} asks to load {what}, which image data never needs: it was not read; take the official file"
-        ) from error
-    except Exception as error:  # a damaged pickle can raise nearly anything
-        raise UserError(f"{name} is truncated or damaged; download it again") from error
+    never = "image data never needs: it was not read; take the official file"
+    with reading(name, never, "is truncated or damaged; download it again"):
+        content = Unpickler(file, ADMITTED, encoding="bytes").load()  # so the strings of Python 2 become bytes
     if not isinstance(content, dict):
         raise UserError(f"{name} holds a {type(content).__name__} where a dict of images and labels was expected")
     return {_text(key): value for key, value in content.items()}
