@@ -3,8 +3,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTS := pyproject.toml constraints.txt
+# LOCKED=1: nothing is installed whose hash is not in requirements/, but for the project itself.
+LOCKED ?=
+HASHED = $(PIP) --require-hashes --only-binary :all: -r requirements/torch.lock -r requirements/$(1).lock
+INSTALL = $(if $(LOCKED),$(call HASHED,$(1)) && $(PIP) --no-deps --no-build-isolation,$(PIP) -c constraints.txt)
 
 .PHONY: demo test quick check docs bench fuzz torture clean
 .NOTPARALLEL:
@@ -58,17 +62,17 @@ clean:
 
 $(VENV)/.runtime: $(LISTS) | $(BIN)/python
 	@echo "installing daydream and torch in $(VENV) (once; a minute or more)"
-	@$(INSTALL) -e '.[report]'
+	@$(call INSTALL,demo) -e '.[report]'
 	@touch $@
 
 $(VENV)/.dev: $(LISTS) | $(BIN)/python
 	@echo "installing daydream, torch and the checks in $(VENV) (once; a minute or more)"
-	@$(INSTALL) -e '.[dev]'
+	@$(call INSTALL,tests) -e '.[dev]'
 	@touch $(VENV)/.runtime $(VENV)/.docs $@
 
 $(VENV)/.docs: $(LISTS) | $(BIN)/python
 	@echo "installing daydream, torch and Sphinx in $(VENV) (once; a minute or more)"
-	@$(INSTALL) -e '.[docs]'
+	@$(call INSTALL,docs) -e '.[docs]'
 	@touch $@
 
 $(BIN)/python:

@@ -23,8 +23,10 @@ from daydream.learner import lesson_checkpoint
 pytestmark = pytest.mark.slow
 
 STEPS = 5
-TINY = ("--epochs=6", "--batch-size=4", "--generator-epochs=2", "--backbone=resnet10", "--image-size=16",
-        "--memory=4", "--generator-width=8", "--device=cpu", "--quiet")  # fmt: skip
+TINY = (
+    "--method=replay", "--epochs=6", "--batch-size=4", "--generator-epochs=2", "--backbone=resnet10", "--image-size=16",
+    "--memory=4", "--generator-width=8", "--device=cpu", "--quiet",
+)  # fmt: skip
 SCRIPT = """
 import sys
 from daydream.cli.main import main

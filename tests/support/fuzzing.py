@@ -3,21 +3,27 @@
 import contextlib
 import io
 import json
+import math
 import os
 import random
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from hostile import TookTooLong, members, within, zipped
 from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import load, save
+from torch import Tensor
 
 from daydream.cli.main import main
+from daydream.errors import UserError
+from daydream.escapes import visible
+from daydream.learner.exact_learner import ExactLearner
 from daydream.storage.checkpoint_files import sealed
 
 Dice = random.Random
@@ -108,17 +114,21 @@ def changed_run(run: Path, dice: Dice) -> None:
                 kind(dice.choice(files), dice)
 
 
+def changed_kept(folder: Path, dice: Dice) -> None:
+    """Change one file of a lesson that is kept, its latest.json above all."""
+    latest = folder / "latest.json"
+    kind = dice.choice((in_json,) * 8 + (in_bytes, cut, moved, gone, of_another_kind))
+    kind(latest if kind is in_json else dice.choice(sorted(folder.iterdir())), dice)
+
+
 def in_model_json(path: Path, dice: Dice) -> None:
     content = members(path)
     about = changed_json(json.loads(content["model.json"]), dice)
     path.write_bytes(zipped({**content, "model.json": json.dumps(about).encode()}))
 
 
-def in_tensors(path: Path, dice: Dice) -> None:
-    """Change shape, type, values or name of a tensor, all checksums right."""
-    content = members(path)
-    member = dice.choice(("tensors.safetensors", "images.safetensors"))
-    tensors = load(content[member])
+def other_tensor(tensors: dict[str, Tensor], dice: Dice) -> dict[str, Tensor]:
+    """Change shape, type, values or name of a tensor."""
     name = dice.choice(sorted(tensors))
     tensor = tensors.pop(name)
     kinds = (
@@ -131,7 +141,14 @@ def in_tensors(path: Path, dice: Dice) -> None:
         torch.full_like(tensor, float("nan")) if tensor.is_floating_point() else tensor - 1,
     )
     tensors[dice.choice((name, name, name, name + "x", "../" + name))] = dice.choice(kinds)
-    path.write_bytes(zipped({**content, member: save({key: value.contiguous() for key, value in tensors.items()})}))
+    return {key: value.contiguous() for key, value in tensors.items()}
+
+
+def in_tensors(path: Path, dice: Dice) -> None:
+    """Change a tensor, all checksums right."""
+    content = members(path)
+    member = dice.choice(("tensors.safetensors", "images.safetensors"))
+    path.write_bytes(zipped({**content, member: save(other_tensor(load(content[member]), dice))}))
 
 
 def other_members(path: Path, dice: Dice) -> None:
@@ -149,6 +166,33 @@ def other_members(path: Path, dice: Dice) -> None:
 def changed_model(path: Path, dice: Dice) -> None:
     kinds = (in_model_json,) * 6 + (in_tensors,) * 4 + (other_members, in_bytes, cut, moved, of_another_kind)
     dice.choice(kinds)(path, dice)
+
+
+def in_exact(path: Path, dice: Dice) -> None:
+    """Change a word or a tensor of an exact model."""
+    with safe_open(path, framework="pt") as file:
+        words = dict(file.metadata())
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if dice.random() < 0.6:
+        words["about"] = json.dumps(changed_json(json.loads(words["about"]), dice))
+    else:
+        tensors = other_tensor(tensors, dice)
+    path.write_bytes(save(tensors, words))
+
+
+def changed_exact(path: Path, dice: Dice) -> None:
+    dice.choice((in_exact,) * 10 + (in_bytes, cut, moved, of_another_kind))(path, dice)
+
+
+def asked(words: list[str]) -> None:
+    """Do as a command does that asks the exact learner of a file for the class of a picture."""
+    model, image = words[1:]
+    try:
+        p = ExactLearner.load(model).probabilities(image)
+        sys.stdout.write(f"{p.tolist()} {math.fsum(p[0].tolist()):.3f}\n")
+    except UserError as error:
+        sys.stderr.write(f"daydream: {visible(str(error))}\n")
+        sys.exit(2)
 
 
 def picture(path: Path, dice: Dice) -> None:
@@ -198,11 +242,13 @@ class Watched:
 
 def outcome(words: list[str], seconds: float) -> tuple[Any, str, str]:
     """Run a command in this process; return its code, or what it raised, and what it printed."""
+    command: Callable[[list[str]], None] = asked if words[0] == "asked" else main
     out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
     code: Any
     try:
         with within(seconds), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main(words)
+            command(words)
+            code = 0
     except SystemExit as stop:
         code = stop.code
     except TookTooLong:

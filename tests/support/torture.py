@@ -1,155 +1,157 @@
 """Kill runs and lessons with SIGKILL, at random and inside writes; compare what they come to with those left alone.
 
-`python tests/support/torture.py MINUTES [SEED]` prints a line every minute and a count at the end; it exits with 1 if
-one ended otherwise, if one got stuck, or if fewer than a third of the kills fell inside the writing of a file.
+`python tests/support/torture.py MINUTES [SEED] [KILLS]` prints a line every minute and a count at the end, which comes
+sooner if there were so many kills. It exits with 1 if one ended otherwise, if one got stuck, or if fewer than a third
+of the kills fell inside the writing of a file.
 """
 
 import itertools
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forked import Command, writing
 from own_images import write_classes, write_pile
 from tiny_runs import without_times
 
-TINY = [
-    "--classes=6", "--train-per-class=12", "--test-per-class=6", "--image-size=16", "--backbone=resnet10", "--base=2",
-    "--steps=2", "--memory=12", "--base-epochs=6", "--epochs=6", "--batch-size=8", "--checkpoint-every=1", "--quiet",
+from daydream.learner import lesson_checkpoint
+
+RUN = [
+    "--classes=6", "--train-per-class=24", "--test-per-class=12", "--image-size=16", "--backbone=resnet10", "--base=2",
+    "--steps=2", "--memory=12", "--base-epochs=12", "--epochs=12", "--batch-size=8", "--checkpoint-every=1", "--quiet",
 ]  # fmt: skip
-LESSON = ["--epochs=6", "--generator-epochs=2", "--backbone=resnet10", "--image-size=16", "--quiet", "--device=cpu"]
-ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
+LESSON = ["--epochs=12", "--generator-epochs=4", "--device=cpu", "--quiet"]
+FIRST = ["--method=imagine", "--backbone=resnet10", "--image-size=16", "--generator-width=16"]
 STUCK = 300.0
 """Seconds after which a process that nobody kills is stuck."""
+INSIDE = 0.6
+"""Of the kills, how many are to fall into a write; some find none."""
 
 
-def begin(*words: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "daydream", *words]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ALONE)
+@dataclass
+class Torturer:
+    """What is tortured, with what dice; how long each thing takes that nobody kills, and what was counted."""
 
+    place: Path
+    dice: random.Random
+    seconds: dict[str, float] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
 
-def end(process: "subprocess.Popen[str]") -> str:
-    """Let a process end; return what it said where it failed."""
-    try:
-        _, err = process.communicate(timeout=STUCK)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return "it got stuck"
-    return err if process.returncode else ""
+    def alone(self, kind: str, *words: str) -> None:
+        """Run a command that nobody kills, and note how long it takes."""
+        began = time.monotonic()
+        said = Command(*words).wait(STUCK)
+        assert not said, said
+        self.seconds[kind] = time.monotonic() - began
 
+    def kill(self, kind: str, folder: Path, *words: str) -> bool:
+        """Begin a command and kill it at some moment, or while it writes a file; say whether it had not ended."""
+        command = Command(*words)
+        if self.dice.random() < INSIDE:
+            left = self.dice.randrange(1, 25)
+            while not command.ended():
+                if writing(folder):
+                    left -= 1
+                    if left <= 0 and command.still(lambda: writing(folder)):
+                        break
+                time.sleep(0.0002)
+        else:
+            last = time.monotonic() + self.dice.uniform(0, self.seconds[kind])
+            while not command.ended() and time.monotonic() < last:
+                time.sleep(0.002)
+        if command.ended():
+            self.counts["ended before"] += 1
+            return False
+        command.kill()
+        self.counts["kills"] += 1
+        self.counts[f"of {kind}s"] += 1
+        self.counts["inside writes"] += writing(folder)
+        return True
 
-def writing(folder: Path) -> bool:
-    """Say whether some file is being written: a part of it lies there."""
-    return any(name.endswith(".part") for _, _, names in os.walk(folder) for name in names)
+    def run(self, folder: Path) -> str:
+        """Begin a run, kill it some times, let it end; return what is wrong with it."""
+        run = folder / "run"
 
+        def words() -> list[str]:
+            begun = (run / "config.json").exists()
+            return ["resume", str(run), "--quiet"] if begun else ["run", *RUN, "--out", str(run)]
 
-def kill(process: "subprocess.Popen[str]", folder: Path, dice: random.Random, counts: Counter[str]) -> None:
-    """Kill a process at some moment, or while it writes a file; count it unless it had ended."""
-    if dice.random() < 0.5:
-        wanted = dice.randrange(1, 12)
-        while process.poll() is None and wanted:
-            wanted -= writing(folder)
-            time.sleep(0.0003)
-    else:
-        last = time.monotonic() + dice.uniform(0.5, 12.0)
-        while process.poll() is None and time.monotonic() < last:
-            time.sleep(0.02)
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-        counts["kills"] += 1
-        counts["inside writes"] += writing(folder)
-    if process.stderr:
-        process.stderr.close()
+        for _ in range(self.dice.randrange(1, 6)):
+            self.kill("run", folder, *words())
+        said = Command(*words()).wait(STUCK)
+        same = not said and result(run) == result(self.place / "whole")
+        # A page's part is swept once it is an hour old: nobody holds a lock while a page is written.
+        parts = [path.name for path in folder.rglob("*.part") if not path.name.startswith(".report.html.")]
+        return said or ("" if same else "it came to something else") or (f"left over: {parts}" if parts else "")
 
-
-def killed_run(folder: Path, dice: random.Random, counts: Counter[str]) -> str:
-    """Begin a run, kill it some times, let it end; return what is wrong with it."""
-    run = folder / "run"
-    for _ in range(dice.randrange(1, 6)):
-        words = ["resume", str(run), "--quiet"] if (run / "config.json").exists() else ["run", *TINY, "--out", str(run)]
-        kill(begin(*words), folder, dice, counts)
-    words = ["resume", str(run), "--quiet"] if (run / "config.json").exists() else ["run", *TINY, "--out", str(run)]
-    return end(begin(*words))
+    def lesson(self, folder: Path) -> str:
+        """Teach a copy of a model a second lesson, killed some times; return what is wrong with what it comes to."""
+        model, before = folder / "m.daydream", (self.place / "first.daydream").read_bytes()
+        model.write_bytes(before)
+        words = ["learn", str(model), str(self.place / "photos" / "more"), *LESSON]
+        for _ in range(self.dice.randrange(1, 6)):
+            self.kill("lesson", folder, *words)
+            if model.read_bytes() != before:
+                break  # it was over but for what is swept, by the next lesson if by none before
+        else:
+            if said := Command(*words).wait(STUCK):
+                return said
+            left = sorted(path.name for path in folder.iterdir())
+            if left != [model.name]:
+                return f"left over: {left}"
+        return "" if tensors(model) == tensors(self.place / "both.daydream") else "it came to something else"
 
 
 def result(run: Path) -> Any:
     return without_times(json.loads((run / "result.json").read_text()))
 
 
-def teach(model: Path, photos: Path) -> list[str]:
-    return ["learn", str(model), str(photos / "more"), *LESSON[:2], *LESSON[4:]]
-
-
-def killed_lesson(folder: Path, before: Path, photos: Path, dice: random.Random, counts: Counter[str]) -> str:
-    """Teach a copy of a model a second lesson, killed some times: what is there is the one model or the other."""
-    model = folder / "m.daydream"
-    shutil.copy(before, model)
-    for _ in range(dice.randrange(1, 4)):
-        kill(begin(*teach(model, photos)), folder, dice, counts)
-        if model.read_bytes() != before.read_bytes():
-            break  # the lesson was over before it was killed
-    else:
-        return end(begin(*teach(model, photos)))
-    return ""
-
-
-def exemplars(model: Path) -> bytes:
-    """Return what of a model no clock has a part in: its tensors."""
-    import zipfile
-
+def tensors(model: Path) -> bytes:
+    """Return what of a model no clock has a part in."""
     with zipfile.ZipFile(model) as archive:
         return archive.read("tensors.safetensors") + archive.read("images.safetensors")
 
 
-def main(minutes: float, seed: int) -> int:
-    dice, counts, wrong = random.Random(seed), Counter[str](), list[str]()
+def main(minutes: float, seed: int, kills: float) -> int:
+    lesson_checkpoint.SECONDS = 0.0  # a lesson of seconds is kept as one of hours is, at every epoch
     place = Path(tempfile.mkdtemp(prefix="daydream-torture-"))
-    photos = place / "photos"
-    write_classes(photos / "first", range(2), 8)
-    write_classes(photos / "more", range(2, 4), 8)
-    write_pile(photos / "pile", 20)
+    torturer, wrong = Torturer(place, random.Random(seed)), list[str]()
+    photos = write_classes(place / "photos" / "first", range(2), 8).parent
+    more, pile = write_classes(photos / "more", range(1, 4), 8, first=8), write_pile(photos / "pile", 20)
     first, both = place / "first.daydream", place / "both.daydream"
-    said = end(begin("learn", str(first), str(photos / "first"), "--unlabeled", str(photos / "pile"), *LESSON))
-    said += end(begin("run", *TINY, "--out", str(place / "whole")))
+    torturer.alone("first", "learn", str(first), str(photos / "first"), f"--unlabeled={pile}", *FIRST, *LESSON)
+    torturer.alone("run", "run", *RUN, "--out", str(place / "whole"))
     shutil.copy(first, both)
-    said += end(begin(*teach(both, photos)))
-    assert not said, said
+    torturer.alone("lesson", "learn", str(both), str(more), *LESSON)
+    print(f"seed {seed}; alone in seconds: { ({k: round(v, 1) for k, v in torturer.seconds.items()}) }", flush=True)
     began = told = time.monotonic()
     for number in itertools.count():
         folder = place / f"case-{number}"
         folder.mkdir()
-        if number % 3 < 2:
-            said = killed_run(folder, dice, counts)
-            same = not said and result(folder / "run") == result(place / "whole")
+        said = (torturer.lesson if number % 3 == 2 else torturer.run)(folder)
+        torturer.counts["cases"] += 1
+        torturer.counts["identical"] += not said
+        if said:
+            wrong.append(f"{folder}: {said}")
         else:
-            said = killed_lesson(folder, first, photos, dice, counts)
-            same = not said and exemplars(folder / "m.daydream") == exemplars(both)
-        # A page's part is swept once it is an hour old: nobody holds a lock while a page is written.
-        parts = [path.name for path in folder.rglob("*.part") if not path.name.startswith(".report.html.")]
-        if parts and same:
-            same, said = number % 3 == 2, f"left over: {parts}"
-        counts["cases"] += 1
-        counts["identical"] += same
-        if same:
             shutil.rmtree(folder)
-        else:
-            wrong.append(f"{folder}: {said or 'it came to something else'}")
         now = time.monotonic()
-        if now - told > 60 or now - began > 60 * minutes:
+        over = now - began > 60 * minutes or torturer.counts["kills"] >= kills
+        if now - told > 60 or over:
             told = now
-            print(f"{(now - began) / 60:.0f} min: {dict(counts)}", flush=True)
-        if now - began > 60 * minutes:
+            print(f"{(now - began) / 60:.1f} min: {dict(torturer.counts)}", flush=True)
+        if over:
             break
     print("\n".join(wrong))
-    enough = 3 * counts["inside writes"] >= counts["kills"]
+    enough = 3 * torturer.counts["inside writes"] >= torturer.counts["kills"]
     print("" if enough else "fewer than a third of the kills fell inside writes")
     if not wrong:
         shutil.rmtree(place)
@@ -157,4 +159,11 @@ def main(minutes: float, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else int(time.time())))
+    given = sys.argv[1:]
+    sys.exit(
+        main(
+            float(given[0]),
+            int(given[1]) if len(given) > 1 else int(time.time()),
+            float(given[2]) if len(given) > 2 else float("inf"),
+        )
+    )

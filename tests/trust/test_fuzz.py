@@ -13,12 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import Watched, changed_model, changed_run, copied, outcome, picture
+from fuzzing import Watched, changed_exact, changed_kept, changed_model, changed_run, copied, outcome, picture
 from hostile import method_file, ran, stopped
 from own_images import TINY_LESSON, TINY_MODEL, write_classes, write_pile
 from tiny_runs import Watch, tiny_experiment
 
 from daydream import Learner
+from daydream.engine import Interrupted
+from daydream.learner.exact_learner import ExactLearner
+from daydream.learner.lesson_checkpoint import folder_of
+from daydream.learner.settings import LessonSettings
+from daydream.settings import as_words, from_dict
 
 pytestmark = pytest.mark.slow
 
@@ -115,14 +120,18 @@ def tried(tmp_path: Path, change: Callable[[Path, random.Random], list[list[str]
     assert (tmp_path / "outside" / "letter").read_text() == "{}"
 
 
+def fresh(model: Path, case: Path) -> Path:
+    """Return a copy of a model, in the place of what the last case left."""
+    shutil.rmtree(case, ignore_errors=True)
+    case.mkdir()
+    return shutil.copy(model, case / model.name)
+
+
 def test_changed_model_files(model: Path, tmp_path: Path) -> None:
     image = str(next((model.parent / "a").glob("*/*.png")))
 
     def change(case: Path, dice: random.Random) -> list[list[str]]:
-        path = case / "m.daydream"
-        case.mkdir(exist_ok=True)
-        path.unlink(missing_ok=True) if not path.is_dir() or path.is_symlink() else path.rmdir()
-        shutil.copy(model, path)
+        path = fresh(model, case)
         changed_model(path, dice)
         slower = (["export", str(path), "--out", str(case / "net")], ["test", str(path), str(model.parent / "a")])
         usual = [["classes", str(path), "--json"], ["predict", str(path), image, "--device=cpu", "--json"]]
@@ -138,5 +147,39 @@ def test_changed_pictures(model: Path, tmp_path: Path) -> None:
         case.mkdir()
         picture(path, dice)
         return [["predict", str(model), str(path), "--device=cpu", "--csv"]]
+
+    tried(tmp_path, change)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_changed_exact_models(model: Path, tmp_path: Path, keep: bool) -> None:
+    learner = ExactLearner.create("resnet10", keep_features=keep)
+    for folder in ("a", "b"):
+        learner.learn(model.parent / folder)
+    learner.save(tmp_path / "m.exact")
+    image = str(next((model.parent / "a").glob("*/*.png")))
+
+    def change(case: Path, dice: random.Random) -> list[list[str]]:
+        path = fresh(tmp_path / "m.exact", case)
+        changed_exact(path, dice)
+        return [["asked", str(path), image], ["classes", str(path)]]
+
+    tried(tmp_path, change)
+
+
+def test_changed_lessons_under_way(model: Path, tmp_path: Path) -> None:
+    kept, folder = model.parent / "kept", model.parent / "b"
+    learner = Learner.load(model, device="cpu")
+    settings = {**TINY_LESSON, "epochs": 2}
+    lesson, _ = learner.prepare(folder, None, None, from_dict(LessonSettings, settings))
+    kept.mkdir()
+    with pytest.raises(Interrupted):
+        learner.take(lesson, Watch(stop_at=3), kept / model.name)
+    flags = [word for key, value in settings.items() for word in as_words(key, value)]
+
+    def change(case: Path, dice: random.Random) -> list[list[str]]:
+        path = fresh(model, case)
+        changed_kept(copied(folder_of(kept / model.name), folder_of(path)), dice)
+        return [["learn", str(path), str(folder), *flags, "--device=cpu", "--quiet"]]
 
     tried(tmp_path, change)

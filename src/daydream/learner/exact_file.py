@@ -204,8 +204,12 @@ def _known(number: int, names: Any, tensors: Mapping[str, Tensor]) -> Known:
         return Known(tuple(names), labels, digests, features)
     dim = second.shape[0]
     shapes = (second.shape, sums.shape, counts.shape) == ((dim, dim), (len(names), dim), (len(names),))
-    require(shapes and all(value.dtype == torch.float64 for value in (second, sums, counts)), "its sums do not fit")
+    require(shapes and all(_plain(value) for value in (second, sums, counts)), "its sums do not fit")
     return Known(tuple(names), labels, digests, features, Sums(second, sums, counts))
+
+
+def _plain(sums: Tensor) -> bool:
+    return sums.dtype == torch.float64 and bool(sums.isfinite().all())
 
 
 def _judged(about: Mapping[str, Any], tensors: Mapping[str, Tensor], known: Known) -> Judged:
@@ -213,12 +217,14 @@ def _judged(about: Mapping[str, Any], tensors: Mapping[str, Tensor], known: Know
     weight, bias, confidences = (tensors[name] for name in ("weight", "bias", "confidences"))
     projection = None
     if about["projection"] is not None:
-        width, seed = (int(value) for value in about["projection"])
-        require(0 < width <= WIDEST, "its projection is too wide")
+        width, seed = about["projection"]
+        require(type(width) is type(seed) is int and 0 < width <= WIDEST, "its projection is too wide, or none")
         projection = Projection(width, seed)
     columns = dim if projection is None else projection.width
     fits = weight.shape == (len(known.names), columns) and bias.shape == (len(known.names),)
     require(fits and weight.dtype == bias.dtype == torch.float64, "its classifier does not fit its classes")
+    finite = all(bool(value.isfinite().all()) for value in (weight, bias, confidences))
+    require(finite and confidences.ndim == 1, "its classifier is not all numbers")
     temperature, accuracy = about["temperature"], about["accuracy"]
     require(temperature is None or 0 < float(temperature) < float("inf"), "its temperature is none")
     numbers = all(value is None or 0 <= float(value) <= 100 for value in accuracy)
