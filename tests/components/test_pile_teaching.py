@@ -1,17 +1,23 @@
 """Distillation on the pile without generators: its term, what passes where, what it leaves alone, what is refused."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from own_images import TINY_LESSON, TINY_MODEL, write_classes, write_pile
 from stages_driven import after_task, batch_of, begun, stirred
 from tiny_runs import TINY_DATA, Watch, tiny_experiment
 from torch import Tensor
 
 from daydream.components.pile import SUITED, WORTH, suited_weight
+from daydream.components.pile_base import PileInBase
+from daydream.components.pile_teaching import PileTeaching
 from daydream.errors import UserError
 from daydream.experiment.experiment import Experiment
+from daydream.learner.learner import Learner
+from daydream.learner.settings import LessonSettings
 from daydream.methods.method import network
 from daydream.stages.stage import Stage, State
 from daydream.storage.run_folder import RunFolder
@@ -232,3 +238,17 @@ def test_a_weight_that_is_given_beats_the_one_that_suits(base: State) -> None:
     real = len(batch["new"].labels) + len(batch["old"].labels)
     assert len(batch["pile"].labels) == 5
     torch.testing.assert_close(terms["ce"], without["ce"] * real / (real + 3.0 * 5))
+
+
+def test_lessons_carry_it_without_generators(tmp_path: Path) -> None:
+    pile = write_pile(tmp_path / "pile", 20)
+    a, b = write_classes(tmp_path / "a", range(2), 6), write_classes(tmp_path / "b", range(2, 4), 6)
+    learner = Learner.create(
+        **{**TINY_MODEL, "method": "replay", "counterparts": 0, "pile_teach": True, "pile_base": 0.5}
+    )
+    learner.learn(a, pile, **TINY_LESSON)
+    lesson, _ = learner.prepare(b, None, None, LessonSettings(**TINY_LESSON))
+    assert [type(part) for part in lesson.carried.components][1:] == [PileInBase, PileTeaching]
+    assert lesson.carried.settings.teaches_on_pile
+    state, _, _ = lesson.train(Watch())
+    assert "generators" not in state.nets

@@ -103,7 +103,7 @@ def test_a_model_predicts_the_same_and_learns_on(tmp_path: Path) -> None:
     pictures = sorted(map(str, write_classes(tmp_path / "a", range(2), 6).rglob("*.png")))[:2]
     expected = json.loads((GOLDEN / "probabilities.json").read_text())
     assert learner.probabilities(pictures).tolist() == [pytest.approx(row, abs=1e-4) for row in expected]
-    assert learner.taught.carried["parts"] == {"blend": 1.0, "rotations": "none", "erase": 0.0}
+    assert learner.taught.carried["parts"] == {"blend": 1.0, "rotations": "none", "erase": 0.0, "augment": "plain"}
     learner.save(tmp_path / "again.daydream")
     again = Learner.load(tmp_path / "again.daydream")
     assert again.taught.carried == learner.taught.carried

@@ -23,7 +23,7 @@ from daydream.protocol.stream import Task
 from daydream.stages.losses import cosine_distillation, soft_labels
 from daydream.stages.stage import Batch, Samples, Stage, State
 
-SUITED, WORTH = 1.0, 20.0  # V_0 and K of `suited_weight`
+SUITED, WORTH = 24.0, 5.0  # V_0 and K of `suited_weight`
 
 
 @dataclass(frozen=True)
