@@ -19,7 +19,7 @@ LOCKS = {"demo": "report", "docs": "docs", "tests": "dev"}
 """Each lock, and the extra that it is of."""
 OTHERS = {"colorama": "sys_platform == 'win32'"}
 """What only other systems than the one that writes the locks need."""
-BUILD = "hatchling"
+BUILD = ("hatchling", "editables")
 """What an installation of the project itself needs."""
 BUILDS = ("6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",)
 """Hashes of torch that the usual index does not have: its CPU build for Linux on x86-64 and Python 3.11."""
@@ -41,7 +41,7 @@ def canonical(name: str) -> str:
 def resolved(extra: str) -> dict[str, str]:
     """Return the version of every package that an extra brings on this system."""
     words = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
-    words += ["-c", str(HERE.parent / "constraints.txt"), f"{HERE.parent}[{extra}]", BUILD]
+    words += ["-c", str(HERE.parent / "constraints.txt"), f"{HERE.parent}[{extra}]", *BUILD]
     report = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     found = {canonical(item["metadata"]["name"]): item["metadata"]["version"] for item in report["install"]}
     return {name: version for name, version in found.items() if name != "daydream"}
