@@ -17,6 +17,7 @@ from daydream.components.pile_teaching import PileTeaching
 from daydream.errors import UserError
 from daydream.experiment.experiment import Experiment
 from daydream.learner.learner import Learner
+from daydream.learner.course import train
 from daydream.learner.settings import LessonSettings
 from daydream.methods.method import network
 from daydream.stages.stage import Stage, State
@@ -250,5 +251,5 @@ def test_lessons_carry_it_without_generators(tmp_path: Path) -> None:
     lesson, _ = learner.prepare(b, None, None, LessonSettings(**TINY_LESSON))
     assert [type(part) for part in lesson.carried.components][1:] == [PileInBase, PileTeaching]
     assert lesson.carried.settings.teaches_on_pile
-    state, _, _ = lesson.train(Watch())
+    state, _, _ = train(lesson, Watch())
     assert "generators" not in state.nets

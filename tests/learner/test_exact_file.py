@@ -1,20 +1,27 @@
 """An exact model through JSON and safetensors, and files that lie."""
 
 import json
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from exactly import pictures
+from own_images import write_classes
 from safetensors.torch import load, save
 from torch import Tensor
 
 from daydream.errors import UserError
-from daydream.learner import exact
+from daydream.learner import exact, quick
 from daydream.learner.exact import ExactModel
 from daydream.learner.exact_file import packed, unpacked
+from daydream.learner.exact_learner import ExactLearner
 
 PROBE = torch.randn(8, 24, generator=torch.Generator().manual_seed(2))
+
+
+CASES = 150
 
 
 def written(model: ExactModel) -> tuple[bytes, bytes]:
@@ -92,3 +99,31 @@ def test_tensors_that_do_not_fit_are_refused(name: str) -> None:
     about, tensors = packed(taught())
     with pytest.raises(UserError):
         unpacked(about, {**tensors, name: lies(tensors)[name]})
+
+
+def test_a_file_of_changed_bytes_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    learner = ExactLearner.create("resnet10", image_size=16)
+    learner.learn(write_classes(tmp_path / "photos", range(2), 4))
+    learner.save(tmp_path / "m")
+    whole = (tmp_path / "m").read_bytes()
+    header = int.from_bytes(whole[:8], "little")
+    refused: list[str] = []
+    for number in range(CASES):
+        dice = random.Random(number)
+        content = bytearray(whole)
+        for _ in range(dice.randint(1, 3)):
+            place = dice.randrange(8, 8 + header) if dice.random() < 0.8 else dice.randrange(len(content))
+            content[place] = dice.choice([dice.randrange(256), *b'0123456789-{}[]":,n'])
+        if dice.random() < 0.2:
+            del content[dice.randrange(len(content)) :]
+        (tmp_path / "m").write_bytes(bytes(content))
+        try:
+            back = ExactLearner.load(tmp_path / "m")
+            assert back.probabilities([]).shape == (0, len(back.names))
+            back.undo() if back.taught.earlier else None
+        except UserError as error:
+            refused.append(str(error))
+        quick.opened(tmp_path / "m")
+    assert len(refused) > CASES / 3
+    assert not [line for line in refused if "\n" in line]

@@ -81,6 +81,21 @@ def test_a_model_that_exists_asks_for_no_weights(
     again.learn(write_classes(tmp_path / "b", [2], 6, size=32), **TINY_LESSON)
 
 
+def test_a_lesson_that_goes_on_inside_a_stage_keeps_the_lower_half_too(published: None, tmp_path: Path) -> None:
+    learner = Learner.create(**{**TINY, "method": "replay"})
+    folder = write_classes(tmp_path / "a", range(2), 6, size=32)
+    lesson, _ = learner.prepare(folder, None, None, LessonSettings(epochs=1))
+    state, stage = lesson.begun(), lesson.stages[0]
+    assert stage.begin is not None
+    stage.begin(state)
+    (whole,) = stage.trains(state)
+    assert network(state).lower.fixed
+    state.nets["net"] = Network(**network(state).config())  # as it is read from a checkpoint
+    (again,) = stage.trains(state)
+    assert network(state).lower.fixed
+    assert len(again.tensors) == len(whole.tensors)
+
+
 def test_a_half_that_is_fixed_follows_no_gradient_and_no_batch() -> None:
     net = Network("resnet10", "linear", (2,))
     fix_lower_halves(net)

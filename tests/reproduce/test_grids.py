@@ -200,7 +200,7 @@ def test_controls_differ_from_the_generators_in_one_setting_and_all_have_soft_la
         assert changed(usual, cells[name].to_json()) == ["imagination.counterparts_from"]
     for name in set(cells) - {"no-pile"}:
         if not name.endswith("+soft"):
-            assert changed(cells[name].to_json(), cells[f"{name}+soft"].to_json()) == ["pile.pile_teach"]
+            assert changed(cells[name].to_json(), cells[f"{name}+soft"].to_json()) == ["pile.pile_soft"]
     assert {(found.run.memory, found.run.budget, found.run.tasks) for found in cells.values()} == {(5, "per_class", 6)}
     assert [name for name, found in cells.items() if found.carried.oracle] == ["real-maps", "real-maps+soft"]
     assert {found.carried.pile_distill for name, found in cells.items() if name != "no-pile"} == {0.5}

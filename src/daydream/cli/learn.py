@@ -64,6 +64,14 @@ def learn(
     folder: Annotated[Path, typer.Argument(help="folder with one sub-folder of images per class")],
     unlabeled: Annotated[Path | None, typer.Option(help="folder of any images, for a method that uses them")] = None,
     test: Annotated[Path | None, typer.Option(help="test images of known classes, a sub-folder each")] = None,
+    adapt: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|off",
+            help="auto: let the network's upper half train too, and keep that if it is clearly better on images that "
+            "neither saw; off: go back to the exact learner",
+        ),
+    ] = "",
     device: Device = "auto",
     max_pixels: MaxPixels = None,
     quiet: Quiet = False,
@@ -84,12 +92,17 @@ def learn(
         from daydream.engine import Interrupted
         from daydream.learner import lesson_checkpoint
 
-        learner, screen = opened(model, values, device), console(stderr=as_json)
+        learner, screen = as_asked(opened(model, values, device), adapt, model), console(stderr=as_json)
         display = make_display(switch, screen, quiet)
         show = partial(screen.print, highlight=False) if not quiet else ignored
         settings = from_dict(LessonSettings, values["lesson"])
         try:
-            record = lesson(learner, model, (folder, unlabeled, test), settings, display, show)
+            tries = adapt == "auto" and learner.kind == "exact"
+            record = lesson(learner, model, (folder, None if tries else unlabeled, test), settings, display, show)
+            if tries:
+                from daydream.learner.adapting import adapted
+
+                learner = adapted(cast("ExactLearner", learner), folder, unlabeled, test, display)
         finally:
             display.close()
         if switch.asked:
@@ -122,6 +135,20 @@ def lesson(
     ready, choices = adapting.prepare(*folders, settings)
     show(choices_table(choices))
     return adapting.take(ready, display, beside=model)
+
+
+def as_asked(learner: "Teachable", adapt: str, path: Path) -> "Teachable":
+    """Return the learner that `--adapt` asks for: with `off`, the exact one that stands beside one that adapted."""
+    if adapt not in ("", "auto", "off"):
+        raise UserError(f"--adapt {adapt} is neither auto nor off")
+    if learner.kind == "exact" or not adapt:
+        return learner
+    from daydream.learner.adapting import exact_again
+
+    adapting = cast("Learner", learner)
+    if adapting.model is None or not adapting.model.exact:
+        raise UserError(f"--adapt {adapt}: {path} has no exact model; without --method a new model is exact")
+    return exact_again(adapting) if adapt == "off" else learner
 
 
 def ignored(_: Any) -> None:

@@ -144,6 +144,10 @@ def adapting_classes_table(learner: "Learner", path: Path) -> RenderableType:
         f"temperature {model.temperature:.2f}, calibration error {last.calibration_error:.1f} % (held-out images)"
     )
     lines = [f"{settings.backbone}, images of {settings.image_size} pixels; {probabilities}", size_text(learner, path)]
+    if model.exact:
+        lines.append(
+            "It adapted, so its lessons are not exact; `learn --adapt off` goes back to the exact model in it."
+        )
     lacking = sum(not row.generator for row in rows)
     if 0 < lacking < len(rows):
         lines.append(f"{lacking} classes have no generator yet; a lesson with --unlabeled gives them one")

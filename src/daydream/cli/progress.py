@@ -61,12 +61,12 @@ class Live(Plain):
 
     def counts(self, what: str, done: int, total: int) -> None:
         if not done:
-            self.close()
             self.starts(what, total)
         self.bar.update(self.line, completed=done, note=f"{done:,} of {total:,}")
 
     def starts(self, what: str, total: int) -> None:
-        """Begin a line."""
+        """Begin a line, in the place of one there is."""
+        self.close()
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

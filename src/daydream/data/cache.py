@@ -84,6 +84,14 @@ def cache_folder() -> Path:
     return (Path(shared) if shared else Path.home() / ".cache") / "daydream"
 
 
+def private(name: str) -> Path:
+    """Return a folder of the cache, its owner's alone; it is made if it is not there."""
+    folder = cache_folder() / name
+    _make(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 def decode_cached(label: str, root: Path, paths: Sequence[str], canvas: int) -> Decoding:
     """Return the decoded images, from the cache where it holds them; `label` tells a root's sets apart.
 

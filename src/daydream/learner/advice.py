@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daydream.errors import UserError
-from daydream.learner.exact import ExactModel, Known, accuracy, left_out, probabilities
+from daydream.learner.exact import ExactModel, accuracy, left_out, probabilities
+from daydream.learner.known import Known
 
 ALIKE = 0.98
 """Cosine of two pictures' features from which they are called the same picture."""

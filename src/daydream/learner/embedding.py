@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from daydream.data.augment import Prepare
-from daydream.data.cache import cache_folder
+from daydream.data.cache import private
 from daydream.data.images import Pixels
 from daydream.nets.network import Network
 
@@ -97,7 +97,11 @@ class FeatureCache:
     """Features by network and pixel digest, in files of a private folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = cache_folder() / "features" if folder is None else folder
+        self.given = folder
+
+    @property
+    def folder(self) -> Path:
+        return private("features") if self.given is None else self.given
 
     def get(self, identity: str, digests: Tensor) -> dict[int, Tensor]:
         """Return the features it holds of some pictures."""
@@ -119,7 +123,12 @@ class FeatureCache:
 
     def forget(self, digests: Tensor) -> None:
         """Take pictures' features out, of every network, and overwrite where they stood."""
-        for path in sorted(self.folder.glob("*.features")):
+        try:
+            paths = sorted(self.folder.glob("*.features"))
+        except OSError as error:
+            log.info("there is no cache of features: %s", error)
+            return
+        for path in paths:
             with self._opened(path.stem) as file:
                 if file is not None:
                     file.executemany("DELETE FROM features WHERE digest = ?", [(d,) for d in digests.tolist()])

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from daydream.errors import UserError, unknown
 from daydream.learner.calibration import fit_temperature, rejection_threshold
+from daydream.learner.known import Known, among, joined, ordered, ranks, summed
 from daydream.learner.rejection import check_share
 from daydream.nets.ridge import Fit, Ridge, Sums, fit_best, fit_sums, normalised
 from daydream.settings import require
@@ -23,43 +24,6 @@ KEPT_STATES = 3
 """Lessons that can be undone."""
 TESTS = "need test pictures to be fitted on: give them with a lesson, `daydream learn MODEL FOLDER --test TESTS`"
 FLAT = 1e-9  # scores that spread less than this are equal
-
-
-@dataclass(frozen=True)
-class Known:
-    """The pictures a model knows, by class name and then by digest."""
-
-    names: tuple[str, ...]
-    """In order of arrival; labels index them."""
-    labels: Tensor
-    """[N] int64."""
-    digests: Tensor
-    """[N] int64: of the pixels."""
-    features: Tensor | None
-    """[N, D] float32; None where only sums are kept."""
-    sums: Sums | None = None
-    """In place of features: of unit features, classes as in `names`."""
-
-    @property
-    def counts(self) -> Tensor:
-        """Return the pictures of each class [C]."""
-        return torch.bincount(self.labels, minlength=len(self.names))
-
-    def where(self, keep: Tensor) -> "Known":
-        """Return the pictures of a mask, without classes that have none left."""
-        kept = replace(
-            self,
-            labels=self.labels[keep],
-            digests=self.digests[keep],
-            features=None if self.features is None else self.features[keep],
-        )
-        present = kept.counts > 0
-        place = present.cumsum(0) - 1
-        names = tuple(name for name, there in zip(self.names, present.tolist(), strict=True) if there)
-        sums = None if self.sums is None else replace(
-            self.sums, sums=self.sums.sums[present], counts=self.sums.counts[present]
-        )  # fmt: skip
-        return replace(kept, names=names, labels=place[kept.labels], sums=sums)
 
 
 @dataclass(frozen=True)
@@ -117,16 +81,16 @@ def learn(
     every = (*known, *(name for name in given if name not in known))
     place = torch.tensor([every.index(name) if name in every else -1 for name in names])[labels]
     if before is not None:
-        fresh = ~_among(place, digests, before.known)
+        fresh = ~among(place, digests, before.known)
         place, digests, features = place[fresh], digests[fresh], features[fresh]
-    lesson = _ordered(Known(every, place, digests, features.float().cpu()))
+    lesson = ordered(Known(every, place, digests, features.float().cpu()))
     if before is None:
-        return _solved(embedding, lesson if keep_features else _summed(lesson), ())
+        return _solved(embedding, lesson if keep_features else summed(lesson), ())
     if not len(lesson.labels):
         return before
     if before.known.features is None:
-        lesson = _summed(lesson)
-    return _solved(embedding, _joined(before.known, lesson), _remembered(before))
+        lesson = summed(lesson)
+    return _solved(embedding, joined(before.known, lesson), _remembered(before))
 
 
 def forget(model: ExactModel, gone: Tensor, features: Tensor | None = None) -> ExactModel:
@@ -176,7 +140,7 @@ def rename(model: ExactModel, name: str, to: str) -> ExactModel:
     if to in model.names:
         raise UserError(f"there is a class '{to}' already: to make one class of both, merge them")
     names = tuple(to if place == label else old for place, old in enumerate(model.names))
-    return _solved(model.embedding, _ordered(replace(model.known, names=names)), _remembered(model))
+    return _solved(model.embedding, ordered(replace(model.known, names=names)), _remembered(model))
 
 
 def merge(model: ExactModel, names: Sequence[str], into: str) -> ExactModel:
@@ -186,18 +150,18 @@ def merge(model: ExactModel, names: Sequence[str], into: str) -> ExactModel:
     if into in model.names and model.names.index(into) not in labels:
         raise UserError(f"there is a class '{into}' already, which is not one of those to merge")
     target = labels[0]
-    joined = torch.isin(known.labels, torch.tensor(labels))
+    inside = torch.isin(known.labels, torch.tensor(labels))
     sums = known.sums
     if sums is not None:
-        doubled = len(known.digests[joined].unique()) < int(joined.sum())
+        doubled = len(known.digests[inside].unique()) < int(inside.sum())
         require(not doubled, "these classes share pictures, which a model without features cannot tell apart")
         place = torch.arange(len(known.names))
         place[labels] = target
         added = torch.zeros_like(sums.sums).index_add_(0, place, sums.sums)
         sums = replace(sums, sums=added, counts=torch.zeros_like(sums.counts).index_add_(0, place, sums.counts))
     renamed = tuple(into if label == target else name for label, name in enumerate(known.names))
-    together = replace(known, names=renamed, labels=torch.where(joined, target, known.labels), sums=sums)
-    return _solved(model.embedding, _ordered(together.where(torch.ones_like(joined))), _remembered(model))
+    together = replace(known, names=renamed, labels=torch.where(inside, target, known.labels), sums=sums)
+    return _solved(model.embedding, ordered(together.where(torch.ones_like(inside))), _remembered(model))
 
 
 def move(model: ExactModel, moved: Tensor, to: str) -> ExactModel:
@@ -209,7 +173,7 @@ def move(model: ExactModel, moved: Tensor, to: str) -> ExactModel:
     together = there.where(torch.ones_like(moved))
     if together.names == known.names and torch.equal(together.labels, known.labels):
         return model
-    return _solved(model.embedding, _ordered(together), _remembered(model))
+    return _solved(model.embedding, ordered(together), _remembered(model))
 
 
 # What a model says.
@@ -258,10 +222,10 @@ def accuracy(model: ExactModel) -> float | None:
 def left_out(known: Known) -> Fit:
     """Fit the pictures, and tell what each scores under a classifier fitted without it; classes in `names`' order."""
     assert known.features is not None
-    ranks = _ranks(known.names)
-    found = fit_best(known.features, ranks[known.labels], len(known.names))
-    ridge = replace(found.ridge, weight=found.ridge.weight[ranks], bias=found.ridge.bias[ranks])
-    return replace(found, ridge=ridge, left_out=found.left_out[:, ranks])
+    order = ranks(known.names)
+    found = fit_best(known.features, order[known.labels], len(known.names))
+    ridge = replace(found.ridge, weight=found.ridge.weight[order], bias=found.ridge.bias[order])
+    return replace(found, ridge=ridge, left_out=found.left_out[:, order])
 
 
 def _solved(embedding: str, known: Known, earlier: tuple[Known, ...]) -> ExactModel:
@@ -291,48 +255,6 @@ def _label(model: ExactModel, name: str) -> int:
     if name not in model.names:
         raise unknown("class", name, model.names)
     return model.names.index(name)
-
-
-def _ranks(names: tuple[str, ...]) -> Tensor:
-    """Return the place of each name in alphabetical order [C]."""
-    place = {name: rank for rank, name in enumerate(sorted(names))}
-    return torch.tensor([place[name] for name in names])
-
-
-def _ordered(known: Known) -> Known:
-    """Return the pictures by class name and digest, each once."""
-    order = known.digests.argsort(stable=True)
-    order = order[_ranks(known.names)[known.labels[order]].argsort(stable=True)]
-    labels, digests = known.labels[order], known.digests[order]
-    first = torch.ones(len(order), dtype=torch.bool)
-    first[1:] = (labels[1:] != labels[:-1]) | (digests[1:] != digests[:-1])
-    features = None if known.features is None else known.features[order][first]
-    return replace(known, labels=labels[first], digests=digests[first], features=features)
-
-
-def _joined(known: Known, lesson: Known) -> Known:
-    """Return the pictures of both; `lesson` names the classes of both, those of `known` first."""
-    features = None
-    if known.features is not None and lesson.features is not None:
-        features = torch.cat([known.features, lesson.features])
-    sums = known.sums + lesson.sums if known.sums is not None and lesson.sums is not None else None
-    labels, digests = torch.cat([known.labels, lesson.labels]), torch.cat([known.digests, lesson.digests])
-    return _ordered(Known(lesson.names, labels, digests, features, sums))
-
-
-def _summed(known: Known) -> Known:
-    """Return the pictures with sums in the place of features."""
-    assert known.features is not None
-    sums = Sums.of(normalised(known.features), known.labels, len(known.names))
-    return replace(known, features=None, sums=sums)
-
-
-def _among(labels: Tensor, digests: Tensor, known: Known) -> Tensor:
-    """Return which pictures [N] are known under the same class."""
-    pairs = set(zip(known.labels.tolist(), known.digests.tolist(), strict=True))
-    return torch.tensor(
-        [pair in pairs for pair in zip(labels.tolist(), digests.tolist(), strict=True)], dtype=torch.bool
-    )
 
 
 def _remembered(model: ExactModel) -> tuple[Known, ...]:

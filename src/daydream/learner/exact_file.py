@@ -19,8 +19,9 @@ from torch import Tensor
 from daydream import __version__, atomic
 from daydream.data.augment import Prepare
 from daydream.errors import UserError
-from daydream.learner.exact import KEPT_STATES, ExactModel, Judged, Known
+from daydream.learner.exact import KEPT_STATES, ExactModel, Judged
 from daydream.learner.history import History, read, written
+from daydream.learner.known import Known
 from daydream.nets.network import Network, architecture
 from daydream.nets.ridge import WIDEST, Projection, Ridge, Sums
 from daydream.settings import require

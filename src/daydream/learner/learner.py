@@ -19,7 +19,7 @@ from daydream.engine import Display, Hardware
 from daydream.errors import UserError, unknown
 from daydream.export.classifier import Classifier, of_state
 from daydream.learner import model_file
-from daydream.learner.advice import Doubt, Outlook
+from daydream.learner.beside import renamed_too
 from daydream.learner.calibration import rejection_threshold
 from daydream.learner.intake import Intake, read_known, read_labelled, read_pile, take_in, typical_side
 from daydream.learner.lesson import Given, Lesson
@@ -30,6 +30,7 @@ from daydream.learner.pictures import Picture, stored
 from daydream.learner.rejection import check_share
 from daydream.learner.reports import ClassReport, TestReport, report
 from daydream.learner.settings import Choice, LessonSettings, ModelSettings, choose_lesson, choose_model
+from daydream.learner.trained import Trained
 from daydream.learner.verdict import judge, kept_pile, learn
 from daydream.methods.method import Method
 from daydream.nets.efficientnet_lite import published_side
@@ -37,7 +38,7 @@ from daydream.nets.network import is_pretrained
 from daydream.settings import from_dict, sorted_into
 
 
-class Learner:
+class Learner(Trained):
     """A classifier that learns classes lesson by lesson; all it knows is its `model`."""
 
     kind: Literal["adapting"] = "adapting"
@@ -139,30 +140,40 @@ class Learner:
         intake = self._take_in(folder, test, preprocessing.canvas, settings)
         kept = kept_pile(self.model) if self.model is not None else None
         pile = read_pile(Path(unlabeled), preprocessing.canvas) if unlabeled is not None else kept
-        usual = kind.Settings()
-        chosen, more = choose_lesson(
+        lesson, more = self.made_ready(model, preprocessing, intake, pile, settings)
+        idle = _idle(lesson)
+        return lesson, [*self._about(lesson), *(choice for choice in [*choices, *more] if choice.name not in idle)]
+
+    def made_ready(
+        self,
+        model: ModelSettings,
+        preprocessing: Preprocessing,
+        intake: Intake,
+        pile: ImageSet | None,
+        settings: LessonSettings,
+    ) -> tuple[Lesson, list[Choice]]:
+        """Return the lesson of images that were taken in, and what was chosen of what was not given."""
+        usual = method_class(model.method).Settings()
+        chosen, choices = choose_lesson(
             settings,
             len(intake.train),
             preprocessing.image_bytes,
             usual.lr,
             usual.batch_size,
-            device,
+            "cuda" if self.hardware.device.type == "cuda" else "cpu",
             pretrained=is_pretrained(cast(str, model.backbone)),
         )
-        lesson = Lesson(
-            Given(
-                before=self.model,
-                settings=model,
-                carried=self.carried,
-                preprocessing=preprocessing,
-                lesson=chosen,
-                intake=intake,
-                pile=pile,
-                hardware=self.hardware,
-            )
+        given = Given(
+            before=self.model,
+            settings=model,
+            carried=self.carried,
+            preprocessing=preprocessing,
+            lesson=chosen,
+            intake=intake,
+            pile=pile,
+            hardware=self.hardware,
         )
-        idle = _idle(lesson)
-        return lesson, [*self._about(lesson), *(choice for choice in [*choices, *more] if choice.name not in idle)]
+        return Lesson(given), choices
 
     def _take_in(self, folder: Path, test: str | Path | None, canvas: int, settings: LessonSettings) -> Intake:
         """Read the images of a lesson, and sort them into those to train on and those held out."""
@@ -257,37 +268,8 @@ class Learner:
             raise unknown("class", name, names)
         if to in names:
             raise UserError(f"there is a class '{to}' already: give another name")
-        self.model = renamed(self.taught, names.index(name), to)
-
-    def forget(self, *names: str) -> None:
-        raise cannot("forget", "its network was trained on all pictures at once: learn the others anew")
-
-    def forget_pictures(self, folder: str | Path) -> int:
-        raise cannot("forget", "its network was trained on all pictures at once: learn the others anew")
-
-    def forget_digests(self, digests: Tensor) -> None:
-        raise cannot("forget", "its network was trained on all pictures at once: learn the others anew")
-
-    def merge(self, names: Sequence[str], into: str) -> None:
-        raise cannot("merge classes", "its network was trained to tell them apart: learn them anew as one")
-
-    def move(self, digests: Tensor, to: str) -> None:
-        raise cannot("move pictures", "its network was trained with them where they are: learn anew")
-
-    def undo(self) -> None:
-        raise cannot("undo", "its file keeps one state of the network: take a copy of the file before a lesson")
-
-    def neighbours(self, picture: Picture, count: int) -> list[tuple[int, str, float]]:
-        raise cannot("say which pictures are near", "it keeps no features, which change with each lesson")
-
-    def doubts(self) -> list[Doubt]:
-        raise cannot("doubt its pictures", "it has trained on them, so it finds them all likely")
-
-    def ask_next(self, folder: str | Path, count: int, *, display: Display | None = None) -> tuple[ImageSet, Tensor]:
-        raise cannot("say what to label next", "it keeps no features to compare pictures by")
-
-    def outlook(self) -> Outlook:
-        raise cannot("say what would help it", "it would have to be trained again without some pictures")
+        model = renamed(self.taught, names.index(name), to)
+        self.model = replace(model, exact=renamed_too(model.exact, name, to)) if model.exact else model
 
     @property
     def classifier(self) -> Classifier:
@@ -314,10 +296,6 @@ class Learner:
 def choose_hardware(device: str) -> Hardware:
     """Return the device as found; a lesson of minutes is not worth a compilation."""
     return Hardware.choose(device, "auto", compile=False, capture=None)
-
-
-def cannot(what: str, why: str) -> UserError:
-    return UserError(f"a model of the adapting learner cannot {what}: {why}")
 
 
 def renamed(model: Model, label: int, to: str) -> Model:

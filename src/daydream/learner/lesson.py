@@ -6,6 +6,7 @@ exemplars and new images. A lesson without a new class trains the whole network 
 each class, at a tenth of the learning rate. A method that keeps no exemplars trains on given images alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,7 +26,7 @@ from daydream.learner.settings import LessonSettings, ModelSettings
 from daydream.nets.network import check_backbone, check_image_size, fix_lower_halves, is_pretrained
 from daydream.protocol.memory import Memory
 from daydream.protocol.stream import Stream, Task
-from daydream.stages.stage import Batches, Stage, State
+from daydream.stages.stage import Batches, Group, Stage, State
 from daydream.storage.state import pack, unpack
 
 GENTLY = 0.1
@@ -206,10 +207,9 @@ class Lesson:
 def upper_alone(stage: Stage) -> Stage:
     """Return a stage in which lower halves stay as they are: published weights know more than a lesson can teach."""
 
-    def begin(state: State) -> None:
-        if stage.begin is not None:
-            stage.begin(state)
+    def trains(state: State) -> Sequence[Group]:
         for net in state.nets.values():
             fix_lower_halves(net)
+        return stage.trains(state)
 
-    return replace(stage, begin=begin)
+    return replace(stage, trains=trains)

@@ -110,6 +110,8 @@ class Model:
     """[P, 3, S, S] uint8: a share of the unlabelled images."""
     seen: Tensor
     """int64: a digest of every image trained on, so that none is ever held out later."""
+    exact: bytes = b""
+    """The file of the exact model that it adapted from, taught in every lesson too: the way back."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,11 +5,12 @@
 | `model.json` | format, version, settings, preprocessing, classes, lessons, temperature, networks' shapes |
 | `tensors.safetensors` | the networks (generators too), a method's other tensors, held-out confidences, image digests |
 | `images.safetensors` | exemplars, held-out images and the kept share of the pile, as uint8 pixels |
+| `exact.safetensors` | of a model that adapted from an exact one, that one's whole file |
 
 Pixels are kept as bytes, not as PNG: they come back exactly, at once, and no image decoder has to face a hostile file.
 
 A reader trusts nothing. Members are not compressed and are as long as the file has room for, so there is no bomb; their
-names are the three above, and none is ever extracted; networks are built without memory first, and must have the very
+names are those above, and none is ever extracted; networks are built without memory first, and must have the very
 shapes the file holds.
 """
 
@@ -20,7 +21,7 @@ import os
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from daydream import __version__, atomic
 from daydream.components.carried import kinds_of
 from daydream.data.images import ImageSet, Resident
 from daydream.errors import UserError
+from daydream.learner import exact_file
 from daydream.learner.making import complete
 from daydream.learner.model import ClassRecord, LessonRecord, Model, Preprocessing
 from daydream.learner.settings import ModelSettings
@@ -49,6 +51,7 @@ from daydream.storage.state import pack, unpack
 FORMAT = 2
 """Format 1 held the settings of parts alone, under `parts`."""
 MEMBERS = ("model.json", "tensors.safetensors", "images.safetensors")
+EXACT = "exact.safetensors"
 JSON_BYTES = 2**25
 DAMAGE = (
     zipfile.BadZipFile,
@@ -89,13 +92,14 @@ def write(path: Path, model: Model) -> None:
     images |= {"held_out/images": held.pixels.fetch(torch.arange(len(held))), "held_out/labels": held.labels}
     images["pile"] = model.pile
     rights = atomic.rights_of(path)  # a new file's are its owner's alone: it holds pictures
-    content = (json.dumps(about, indent=1).encode(), _bytes(tensors), _bytes(images))
+    content = dict(zip(MEMBERS, (json.dumps(about, indent=1).encode(), _bytes(tensors), _bytes(images)), strict=True))
+    content |= {EXACT: model.exact} if model.exact else {}
     try:
         with (
             atomic.replacing(path, rights) as part,
             zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive,
         ):
-            for name, data in zip(MEMBERS, content, strict=True):
+            for name, data in content.items():
                 archive.writestr(zipfile.ZipInfo(name), data)
     except OSError as error:
         before = "; the model that was there is untouched" if path.exists() else ""
@@ -118,7 +122,8 @@ def read(path: Path, device: torch.device) -> Model:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
     with _damage(path):
         about = json.loads(members["model.json"])
-        return _model(about, load(members["tensors.safetensors"]), load(members["images.safetensors"]), device)
+        model = _model(about, load(members["tensors.safetensors"]), load(members["images.safetensors"]), device)
+        return replace(model, exact=_checked_exact(members.get(EXACT, b""), model))
 
 
 class _Newer(Exception):
@@ -154,7 +159,8 @@ def _members(file: Any, size: int) -> dict[str, bytes]:
         about = [entry for entry in entries if entry.filename == MEMBERS[0]]
         require(len(about) == 1 and about[0].file_size <= JSON_BYTES, f"it has no {MEMBERS[0]}")
         _check_format(json.loads(archive.read(about[0])))
-        require(sorted(entry.filename for entry in entries) == sorted(MEMBERS), "its members are not a model's")
+        names = sorted(entry.filename for entry in entries)
+        require(names in (sorted(MEMBERS), sorted((*MEMBERS, EXACT))), "its members are not a model's")
         return {entry.filename: archive.read(entry) for entry in entries}
 
 
@@ -201,6 +207,15 @@ def _model(
         pile=images["pile"],
         seen=tensors["seen"],
     )
+
+
+def _checked_exact(data: bytes, model: Model) -> bytes:
+    """Return the file of an exact model as it is, once it is known to be whole and of the same classes."""
+    if data:
+        content = exact_file.of_bytes(data, torch.device("cpu"))
+        require(sorted(content.model.names) == sorted(model.names), "its exact model knows other classes")
+        require(content.prepare.size == model.preprocessing.canvas, "its exact model sees other pictures")
+    return data
 
 
 def _carried(settings: ModelSettings, about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

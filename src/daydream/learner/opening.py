@@ -149,5 +149,5 @@ def learner_for(method: str | None, backbone: str | None) -> Literal["exact", "a
         return "adapting"
     if installed(USUAL):
         return "exact"
-    log.info("there are no published weights here (%s), so a small network is trained: it takes longer", INSTALL)
+    log.warning("there are no published weights here (%s), so a small network is trained: it takes longer", INSTALL)
     return "adapting"

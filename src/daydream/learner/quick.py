@@ -28,6 +28,8 @@ from daydream.learner.rejection import check_share, threshold
 log = logging.getLogger("daydream")
 
 Numbers = NDArray[Any]
+FOLDER = "networks"
+"""Of the cache."""
 IDENTITY = re.compile(r"[0-9a-f]{32}")
 GROUP = 32
 TINY = 1e-12  # what torch's normalisation divides by at least
@@ -93,7 +95,7 @@ def files(identity: str, projection: tuple[int, int] | None) -> tuple[Path, Path
     """Return where a network's graph lies in the cache, and a projection (width, seed) of its features."""
     if not IDENTITY.fullmatch(identity):
         raise ValueError(f"no identity of features: {identity}")
-    folder = cache_folder() / "networks"
+    folder = cache_folder() / FOLDER
     projected = None if projection is None else folder / f"{identity}-{projection[0]:d}-{projection[1]:d}.npy"
     return folder / f"{identity}.onnx", projected
 
@@ -115,7 +117,7 @@ def _made(about: Any, weight: Numbers, bias: Numbers, confidences: Numbers) -> Q
         std=np.array(look["std"], np.float32).reshape(1, 3, 1, 1),
         weight=weight,
         bias=bias,
-        projection=None if projected is None else np.load(projected, mmap_mode="r"),
+        projection=None if projected is None else np.load(projected, allow_pickle=False).astype(np.float64),
         temperature=float(words["temperature"]),
         confidences=confidences,
     )

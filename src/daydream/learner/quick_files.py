@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from daydream import atomic
+from daydream.data.cache import private
 from daydream.export.onnx import graph
 from daydream.learner.embedding import Embedder
-from daydream.learner.quick import files
+from daydream.learner.quick import FOLDER, files
 from daydream.nets.network import Network
 from daydream.nets.ridge import Projection
 
@@ -40,7 +41,7 @@ def make_ready(embed: Embedder, projection: Projection | None) -> None:
     wanted = None if projection is None else (projection.width, projection.seed)
     network, projected = files(embed.identity, wanted)
     try:
-        network.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private(FOLDER)
         if not network.is_file():
             with torch.inference_mode(False), atomic.replacing(network, atomic.PRIVATE) as part:
                 part.write_bytes(graph(Features(embed.net), embed.prepare.size))

@@ -11,6 +11,7 @@ from torch import Tensor
 from daydream import rng
 from daydream.data.images import ImageSet, Resident
 from daydream.engine import Display
+from daydream.learner.beside import taught_too
 from daydream.learner.calibration import expected_calibration_error, fit_temperature
 from daydream.learner.course import train
 from daydream.learner.intake import joined, sampled
@@ -47,6 +48,7 @@ def learn(lesson: Lesson, display: Display, beside: Path | None = None) -> Model
         held_out=held,
         pile=pile_after(lesson),
         seen=torch.cat([seen, lesson.digests]).unique(),
+        exact=taught_too(before.exact, lesson.intake) if before and before.exact else b"",
     )
 
 

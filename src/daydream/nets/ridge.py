@@ -14,6 +14,7 @@ Everything is computed in float64.
 Shapes: N pictures, D features, C classes, L strengths of the grid, R rank.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +61,13 @@ class Projection:
         return torch.randn(dim, self.width, generator=draws, dtype=torch.float32)
 
     def __call__(self, z: Tensor) -> Tensor:
-        return F.relu(z @ self.matrix(z.shape[1]).to(z)) / math.sqrt(self.width)
+        return F.relu(z @ _drawn(self, z.shape[1], z.dtype, z.device)) / math.sqrt(self.width)
+
+
+@functools.lru_cache(maxsize=2)
+def _drawn(projection: Projection, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a projection's matrix, drawn once: that takes longer than a prediction."""
+    return projection.matrix(dim).to(device, dtype)
 
 
 @dataclass(frozen=True)
