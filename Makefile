@@ -49,7 +49,7 @@ FUZZ ?= 2000
 MINUTES ?= 60
 
 fuzz: $(VENV)/.dev
-	@FUZZ=$(FUZZ) $(BIN)/python -m pytest -n0 tests/trust/test_fuzz.py
+	@FUZZ=$(FUZZ) $(BIN)/python -m pytest -n0 tests/trust/test_fuzz.py tests/serve/test_rude_requests.py
 
 torture: $(VENV)/.dev
 	@$(BIN)/python tests/support/torture.py $(MINUTES)

@@ -147,6 +147,15 @@ def read(path: Path, most: int) -> bytes:
         return file.read(most + 1)
 
 
+def signature(path: Path) -> list[int] | None:
+    """Return what tells a file from the one that was there before; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
 def append(path: Path, text: str) -> None:
     """Append to a file, which must be one and no link; one with a second name elsewhere becomes a file of its own."""
     if path.exists() and path.stat().st_nlink > 1:

@@ -16,8 +16,8 @@ from daydream.components.pile_base import PileInBase
 from daydream.components.pile_teaching import PileTeaching
 from daydream.errors import UserError
 from daydream.experiment.experiment import Experiment
-from daydream.learner.learner import Learner
 from daydream.learner.course import train
+from daydream.learner.learner import Learner
 from daydream.learner.settings import LessonSettings
 from daydream.methods.method import network
 from daydream.stages.stage import Stage, State

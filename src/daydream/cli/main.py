@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from daydream import __version__
-from daydream.cli import cache, learn, mend, models, predict, reproduce, results, run
+from daydream.cli import cache, learn, mend, models, predict, reproduce, results, run, serve
 from daydream.cli.common import Json, Quiet, Trusted, console, free_folder
 from daydream.cli.flags import HELP_ALL
 from daydream.errors import UserError
@@ -102,6 +102,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     predict.register(app)
     mend.register(app)
     results.register(app)
+    serve.register(app)
     cache.register(app)
     reproduce.register(app, words)
     return app

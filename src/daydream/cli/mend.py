@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -16,6 +16,9 @@ from daydream.escapes import visible
 from daydream.learner import opening
 from daydream.learner.locking import taught
 from daydream.learner.opening import Teachable
+
+if TYPE_CHECKING:
+    from daydream.learner.exact_learner import ExactLearner
 
 Classes = Annotated[list[str] | None, typer.Argument(help="names of classes")]
 
@@ -64,9 +67,25 @@ def forget(
     if bool(names) == bool(pictures):
         raise UserError("say what to forget: names of classes, or --pictures FOLDER")
     allow_pixels(max_pixels)
-    changed(
-        model, lambda learner: learner.forget_pictures(pictures) if pictures else learner.forget(*names or ()), as_json
-    )
+    gone: set[int] = set()
+
+    def change(learner: Teachable) -> None:
+        known = digests_of(learner)
+        if pictures:
+            learner.forget_pictures(pictures)
+        else:
+            learner.forget(*names or ())
+        gone.update(known - digests_of(learner))
+
+    changed(model, change, as_json)
+    from daydream.serve.pictures import Pictures, id_of
+
+    Pictures(model).remove(map(id_of, gone))  # those that `daydream serve` keeps beside the model
+
+
+def digests_of(learner: Teachable) -> set[int]:
+    """Return what names the pictures that an exact model knows."""
+    return set(cast("ExactLearner", learner).taught.known.digests.tolist()) if learner.kind == "exact" else set()
 
 
 def rename(

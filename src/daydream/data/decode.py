@@ -4,6 +4,7 @@ Imports no torch, as the worker processes of `decode_pool.py` import this module
 """
 
 import contextlib
+import hashlib
 import logging
 import os
 import stat
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,10 +131,17 @@ def opened(path: str, canvas: int) -> Iterator[Image.Image]:
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise Refused("it is no file but a folder, a device or a pipe")
+    with opened_bytes(path, canvas) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def opened_bytes(source: str | IO[bytes], canvas: int) -> Iterator[Image.Image]:
+    """Open a picture that is in memory, with the same limits."""
     most, usual = max_pixels(), Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = None  # ours is the limit
     try:
-        file = Image.open(path, formats=FORMATS)
+        file = Image.open(source, formats=FORMATS)
     finally:
         Image.MAX_IMAGE_PIXELS = usual
     with file:
@@ -156,6 +165,12 @@ def square(picture: Image.Image, canvas: int) -> NDArray[np.uint8]:
     left, top = (width - side) // 2, (height - side) // 2
     scaled = image.resize((canvas, canvas), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
     return np.asarray(scaled).transpose(2, 0, 1)
+
+
+def digest_of(image: NDArray[np.uint8]) -> int:
+    """Return a number for a stored picture [3, S, S], equal for equal pixels: what a model knows a picture by."""
+    digest = hashlib.blake2b(image.tobytes(), digest_size=8, salt=str(image.shape[1]).encode())
+    return int.from_bytes(digest.digest(), "little", signed=True)
 
 
 def decode_group(paths: Sequence[str], canvas: int) -> Decoding:

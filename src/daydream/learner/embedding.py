@@ -19,6 +19,7 @@ from torch import Tensor
 
 from daydream.data.augment import Prepare
 from daydream.data.cache import private
+from daydream.data.decode import digest_of
 from daydream.data.images import Pixels
 from daydream.nets.network import Network
 
@@ -35,9 +36,7 @@ def pixel_digests(pixels: Pixels) -> Tensor:
     """Return a number [N] for each image, equal for equal pixels."""
     numbers: list[int] = []
     for index in torch.arange(pixels.shape[0]).split(256):
-        for image in pixels.fetch(index).cpu().numpy():
-            digest = hashlib.blake2b(image.tobytes(), digest_size=8, salt=str(image.shape[1]).encode())
-            numbers.append(int.from_bytes(digest.digest(), "little", signed=True))
+        numbers += map(digest_of, pixels.fetch(index).cpu().numpy())
     return torch.tensor(numbers, dtype=torch.int64)
 
 

@@ -1,0 +1,203 @@
+"""The pictures beside a model: MODEL.pictures/, its owner's alone.
+
+    classes/NAME/ID.jpg    of a class, taught or waiting for the next lesson: the model knows which it has learnt
+    pile/ID.jpg            unlabelled
+    journal.json           what is under way, so that a server that was killed can say what it was
+
+An ID is the digest of a picture's stored pixels, the same by which the model knows it. A picture is acknowledged once
+it is on the disk under its name.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+
+from daydream import atomic
+from daydream.data.decode import digest_of, opened_bytes, square
+from daydream.serve.refusal import Refusal
+
+NAME = re.compile(r"(?P<id>[0-9a-f]{16})\.(jpg|png|webp|bmp|gif)")
+SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "GIF": "gif"}
+LESSON = "lesson-"
+BESIDE = ".pictures"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A picture that is kept; of no class where it is unlabelled."""
+
+    id: str
+    label: str | None
+    path: Path
+
+
+@dataclass(frozen=True)
+class Read:
+    """A picture that was read, not yet on the disk."""
+
+    id: str
+    suffix: str
+    content: bytes
+
+
+def read(content: bytes, side: int) -> Read:
+    """Decode a picture to learn that it is one and which; a file that is none raises nearly anything."""
+    with opened_bytes(BytesIO(content), side) as image:
+        suffix = SUFFIXES[str(image.format)]
+        return Read(id_of(digest_of(square(image, side))), suffix, content)
+
+
+def id_of(digest: int) -> str:
+    return f"{digest % 2**64:016x}"
+
+
+def digest_of_id(text: str) -> int:
+    """Return the digest that an ID writes."""
+    number = int(text, 16)
+    return number - 2**64 if number >= 2**63 else number
+
+
+class Pictures:
+    """The pictures of one model."""
+
+    def __init__(self, model: Path) -> None:
+        self.folder = model.with_name(model.name + BESIDE)
+        self.pile, self.classes = self.folder / "pile", self.folder / "classes"
+        self.lock = threading.RLock()
+        self._seen: tuple[object, ...] | None = None
+        self._kept: dict[str, Kept] = {}
+
+    def open(self) -> None:
+        """Take away what a killed server left half done: parts of pictures, folders of a lesson."""
+        if not self.folder.is_dir():
+            return
+        for path in self.folder.glob(f"{LESSON}*"):
+            shutil.rmtree(path, ignore_errors=True)
+        for folder in self._folders().values():
+            for name in os.listdir(folder):
+                if name.startswith(".") and name.endswith(".part"):
+                    (folder / name).unlink(missing_ok=True)
+
+    def all(self) -> Mapping[str, Kept]:
+        """Return the pictures by ID."""
+        with self.lock:
+            folders = self._folders()
+            seen = tuple((name, folder.stat().st_mtime_ns) for name, folder in folders.items())
+            if seen != self._seen:
+                found = {}
+                for label, folder in folders.items():
+                    for name in sorted(os.listdir(folder)):
+                        if match := NAME.fullmatch(name):
+                            found[match["id"]] = Kept(match["id"], label, folder / name)
+                self._seen, self._kept = seen, found
+            return self._kept
+
+    def _folders(self) -> dict[str | None, Path]:
+        """Return the folders of pictures by class, that of the pile first; links are none."""
+        found: dict[str | None, Path] = {None: self.pile} if self.pile.is_dir() else {}
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.classes) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            found |= {name: self.classes / name for name in names if not name.startswith(".")}
+        return found
+
+    def _place(self, label: str | None) -> Path:
+        folder = self.pile if label is None else self.classes / label
+        for made in (self.folder, folder.parent, folder):
+            made.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def add(self, label: str | None, pictures: Iterable[Read]) -> None:
+        """Keep pictures; when it returns they are on the disk under their names. Labelled ones leave the pile."""
+        with self.lock:
+            known, folder, parts = self.all(), self._place(label), []
+            try:
+                for picture in pictures:
+                    path = folder / f"{picture.id}.{picture.suffix}"
+                    part = atomic.create_part(path, atomic.PRIVATE)
+                    parts.append(part)
+                    part.write_bytes(picture.content)
+                    atomic.settle(part)
+                    os.replace(part, path)
+                    if (old := known.get(picture.id)) is not None and old.path != path:
+                        old.path.unlink(missing_ok=True)
+                for made in (folder, folder.parent, self.folder, self.folder.parent):
+                    atomic.settle_folder(made)
+            finally:
+                for part in parts:
+                    part.unlink(missing_ok=True)
+                self._seen = None
+
+    def move(self, ids: Iterable[str], label: str) -> None:
+        """Put pictures into a class."""
+        with self.lock:
+            known, folder = self.all(), self._place(label)
+            for one in ids:
+                if (kept := known.get(one)) is not None and kept.label != label:
+                    os.replace(kept.path, folder / kept.path.name)
+                    self._without(kept.path.parent)
+            atomic.settle_folder(folder)
+            self._seen = None
+
+    def rename(self, name: str, to: str) -> None:
+        self.move([kept.id for kept in self.all().values() if kept.label == name], to)
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Delete pictures."""
+        with self.lock:
+            known, folders = self.all(), set()
+            for one in ids:
+                if (kept := known.get(one)) is not None:
+                    kept.path.unlink(missing_ok=True)
+                    folders.add(kept.path.parent)
+            for folder in folders:
+                atomic.settle_folder(folder)
+                self._without(folder)
+            self._seen = None
+
+    def _without(self, folder: Path) -> None:
+        """Take away a class's folder when it is empty."""
+        with contextlib.suppress(OSError):
+            if folder != self.pile:
+                folder.rmdir()
+
+    @contextlib.contextmanager
+    def lesson(self, ids: Iterable[str]) -> Iterator[Path]:
+        """Yield a folder of one's own with these pictures by class; what comes meanwhile is not in it."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        staged = Path(tempfile.mkdtemp(prefix=LESSON, dir=self.folder))
+        try:
+            known = self.all()
+            for one in ids:
+                kept = known[one]
+                folder = staged / (kept.label or "pile")
+                folder.mkdir(exist_ok=True)
+                try:
+                    os.link(kept.path, folder / kept.path.name)
+                except OSError:  # a disk without second names for a file
+                    shutil.copyfile(kept.path, folder / kept.path.name)
+            yield staged
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+    def get(self, one: str) -> Kept:
+        kept = self.all().get(one)
+        if kept is None:
+            raise Refusal(404, f"there is no picture '{one[:40]}' here")
+        return kept
+
+    def thumbnail(self, one: str, side: int) -> bytes:
+        """Return a picture as a small JPEG: never the bytes that were uploaded."""
+        with opened_bytes(BytesIO(self.get(one).path.read_bytes()), side) as image:
+            small = Image.fromarray(square(image, side).transpose(1, 2, 0))
+        out = BytesIO()
+        small.save(out, "JPEG", quality=82)
+        return out.getvalue()

@@ -1,0 +1,198 @@
+"""The whole story in a real browser, headless Chromium. Its screenshots are kept in build/serve/."""
+
+import base64
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import NoChromium, launch
+from serving import TINY, listening, zipped
+
+pytestmark = pytest.mark.slow
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+httpx = pytest.importorskip("httpx")
+
+SHOTS = Path(__file__).parents[2] / "build" / "serve"
+WIDE, PHONE = {"width": 1240, "height": 900}, {"width": 390, "height": 844}
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser, or the reason why there is none."""
+    with playwright.sync_playwright() as driver:
+        try:
+            chromium = launch(driver)
+        except NoChromium as reason:
+            pytest.skip(str(reason))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of a folder of models; a new one for each test."""
+    with listening(tmp_path_factory.mktemp("models")) as found:
+        yield found
+
+
+def opened(browser: Any, address: str, name: str, scheme: str = "light", size: Any = WIDE) -> tuple[Any, list[str]]:
+    """Open the page; gather what the console complains of, and what is asked of anyone else."""
+    page = browser.new_page(viewport=size, color_scheme=scheme)
+    page.set_default_timeout(60_000)
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "request", lambda sent: None if sent.url.startswith((address, "blob:", "data:")) else wrong.append(sent.url)
+    )
+    httpx.post(f"{address}/api/models", json={"name": name, **TINY}, timeout=60).raise_for_status()
+    page.goto(address)
+    page.locator("#model").select_option(name)
+    page.wait_for_selector("#teach")
+    return page, wrong
+
+
+def shot(page: Any, name: str) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.wait_for_timeout(300)  # pictures that are drawn late
+    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
+
+
+def until(page: Any, what: str) -> None:
+    """Wait for something to be true; the page's own policy forbids what playwright waits with."""
+    last = time.monotonic() + 60
+    while not page.evaluate(what):
+        assert time.monotonic() < last, f"{what}; {page.locator('#said').inner_text()}"
+        page.wait_for_timeout(50)
+
+
+def taught(page: Any, classes: int) -> None:
+    """Teach what waits, and wait for what came of it."""
+    page.locator("#teach:enabled").click()
+    until(page, f"document.querySelectorAll('#outcome tbody tr').length === {classes}")
+
+
+def send_folder(page: Any, folder: Path) -> None:
+    page.locator("#classes .drop input[type=file]").first.set_input_files(folder)
+    page.wait_for_selector("#teach:enabled")
+
+
+DROP = """([selector, name, content]) => {
+  const moved = new DataTransfer();
+  moved.items.add(new File([Uint8Array.from(atob(content), (c) => c.charCodeAt(0))], name));
+  const drop = new DragEvent("drop", { dataTransfer: moved, bubbles: true, cancelable: true });
+  document.querySelector(selector).dispatchEvent(drop);
+}"""
+
+
+def drop(page: Any, selector: str, name: str, content: bytes) -> None:
+    page.evaluate(DROP, [selector, name, base64.b64encode(content).decode()])
+
+
+def in_dialog(page: Any, text: str, yes: str) -> None:
+    if text:
+        page.locator("dialog input").fill(text)
+    page.locator("dialog").get_by_role("button", name=yes).click()
+    page.wait_for_selector("dialog", state="detached")
+
+
+def test_the_story(browser: Any, address: str, photos: Path, named: list[str]) -> None:
+    page, wrong = opened(browser, address, "shapes")
+    send_folder(page, photos / "first")
+    assert "16 pictures of 2 new classes" in page.locator("#lesson").inner_text()
+    assert page.locator(".class").count() == 2
+    taught(page, 2)
+
+    page.get_by_role("tab", name="Try").click()
+    page.locator("#try input[type=file]").first.set_input_files(sorted((photos / "test").rglob("*.png"))[:2])
+    page.wait_for_selector(".answer >> nth=1")
+    assert page.locator(".answer").first.locator("meter").count() == 2
+    assert page.locator(".answer").first.locator("figure img").count() == 6
+    shot(page, "try")
+
+    page.get_by_role("tab", name="Classes").click()
+    send_folder(page, photos / "second")
+    taught(page, 3)
+    before = page.locator("#outcome tbody tr").first.locator("td").all_inner_texts()
+    assert before[0].endswith("%")
+    assert before[1].endswith("%")
+    shot(page, "light")
+
+    page.get_by_role("tab", name="History").click()
+    page.wait_for_selector("#history svg")
+    assert page.locator("#history tbody tr").count() == 2
+    shot(page, "history")
+    page.get_by_role("tab", name="Classes").click()
+    page.locator("#undo").click()
+    page.wait_for_selector("#outcome", state="detached")
+    until(page, "document.querySelector('#lesson').innerText.includes('8 pictures of 1 new class')")
+    taught(page, 3)
+
+    first = page.locator(f"article[aria-label='class {named[0]}']")
+    first.get_by_role("button", name="Rename").click()
+    in_dialog(page, EVIL, "Rename")
+    page.get_by_role("heading", name=EVIL).wait_for()
+    assert page.locator(".class img[onerror]").count() == 0
+    page.locator(f"article[aria-label='class {named[2]}']").get_by_role("button", name="Forget").click()
+    in_dialog(page, "", "Forget")
+    until(page, "document.querySelectorAll('.class').length === 2")
+
+    page.get_by_role("tab", name="Export").click()
+    for name in ("ONNX", "safetensors", "The model file"):
+        with page.expect_download() as came:
+            page.get_by_role("button", name=f"Download {name}").click()
+        assert came.value.path().stat().st_size > 1000
+    assert wrong == []
+    page.close()
+
+
+def test_mending_by_keys(browser: Any, address: str, photos: Path, named: list[str]) -> None:
+    page, wrong = opened(browser, address, "keys", "dark", PHONE)
+    send_folder(page, photos / "first")
+    page.locator("#classes .drop input[type=file]").nth(2).set_input_files(sorted((photos / "pile").iterdir())[:3])
+    until(page, "document.querySelector('#classes').innerText.includes('(3 here)')")
+    taught(page, 2)
+    page.get_by_role("tab", name="Mend").focus()
+    page.keyboard.press("Enter")
+    for left in (3, 2, 1):
+        until(page, f"document.querySelector('#mend').innerText.includes('What is this? {left} to go')")
+        page.keyboard.press("1")
+    until(page, "document.querySelector('#mend').innerText.includes('All of these are labelled')")
+    page.get_by_role("tab", name="Classes").click()
+    until(page, "document.querySelector('#lesson').innerText.includes('3 pictures of 1 known class')")
+    pictures = sorted((photos / "second" / named[2]).iterdir())
+    drop(
+        page, ".drop", "more.zip", zipped({f"pets/{named[2]}/{path.name}": path.read_bytes() for path in pictures[:4]})
+    )
+    until(page, "document.querySelector('#lesson').innerText.includes('7 pictures of 1 new and 1 known classes')")
+    drop(page, f"article[aria-label='class {named[2]}']", "one.png", pictures[4].read_bytes())
+    until(page, "document.querySelector('#lesson').innerText.includes('8 pictures')")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it is wider than a phone"
+    shot(page, "phone-dark")
+    page.set_viewport_size(WIDE)
+    shot(page, "dark")
+    assert wrong == []
+    page.close()
+
+
+def test_what_a_screen_reader_finds(browser: Any, address: str, photos: Path) -> None:
+    """Every button, field and picture has a name; tabs are moved through by arrows."""
+    page, wrong = opened(browser, address, "heard")
+    send_folder(page, photos / "first")
+    nameless = """[...document.querySelectorAll('button, select, input:not([hidden]), progress, meter')].filter(
+        (e) => !e.hidden && !(e.innerText || e.ariaLabel || e.labels?.length || e.title)).map((e) => e.outerHTML)"""
+    page.locator("#tab-classes").focus()
+    for _ in range(5):
+        assert page.evaluate(nameless) == []
+        page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.id") == "tab-classes"
+    assert page.locator("img:not([alt])").count() == 0
+    page.goto(f"{address}/docs.html")
+    page.wait_for_selector("article")
+    assert page.locator("article").count() > 15
+    shot(page, "api")
+    assert [line for line in wrong if "409" not in line] == []
+    page.close()
