@@ -72,7 +72,7 @@ $(VENV)/.dev: $(LISTS) | $(BIN)/python
 
 $(VENV)/.docs: $(LISTS) | $(BIN)/python
 	@echo "installing daydream, torch and Sphinx in $(VENV) (once; a minute or more)"
-	@$(call INSTALL,tests) -e '.[docs]'
+	@$(call INSTALL,docs) -e '.[docs]'
 	@touch $@
 
 $(BIN)/python:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LOCKS = {"demo": "report", "tests": "dev"}
+LOCKS = {"demo": "report", "docs": "docs", "tests": "dev"}
 """Each lock, and the extra that it is of."""
 OTHERS = {"colorama": "sys_platform == 'win32'"}
 """What only other systems than the one that writes the locks need."""
@@ -81,7 +81,7 @@ def main(index: str) -> None:
         whole = [
             locked(name, found[name], hashes(index, name, found[name]), when.get(name, "")) for name in sorted(found)
         ]
-        head = HEAD.format(ALL.format(lock.removesuffix("s")))
+        head = HEAD.format(ALL.format("test" if lock == "tests" else lock))
         (HERE / f"{lock}.lock").write_text(head + "".join(whole))
     digests = (*hashes(index, "torch", pins["torch"], CPU), *BUILDS)
     (HERE / "torch.lock").write_text(HEAD.format(TORCH) + locked("torch", pins["torch"], digests))
