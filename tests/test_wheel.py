@@ -83,6 +83,7 @@ def check_contents(wheel: Path) -> None:
     kinds = {Path(name).suffix for name in names if name.startswith("daydream/")}
     assert kinds <= {".py", ".json", ".typed", ".html", ".css", ".js"}, kinds
     assert {f"daydream/report/templates/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
+    assert {f"daydream/serve/page/{name}" for name in ("index.html", "main.js", "style.css")} <= set(names)
     assert not [name for name in names if "test" in name.lower()]
 
 

@@ -19,6 +19,7 @@ def test_a_model_from_first_to_last(model: Asking, photos: Path, named: list[str
     estimate = model("GET", "/lessons/estimate")
     assert (estimate["images"], sorted(estimate["new"])) == (16, sorted(first))
 
+    assert "learner is exact" in model("POST", "/lessons", 422, json={"epochs": 3})["error"]
     lesson = model.teach()
     assert sorted(lesson["after"]) == sorted(first)
     assert model.file.stat().st_mode & 0o077 == 0

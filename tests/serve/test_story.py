@@ -16,6 +16,7 @@ httpx = pytest.importorskip("httpx")
 
 SHOTS = Path(__file__).parents[2] / "build" / "serve"
 WIDE, PHONE = {"width": 1240, "height": 900}, {"width": 390, "height": 844}
+CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 EVIL = "<img src=x onerror=alert(1)>"
 
 
@@ -24,7 +25,7 @@ def browser() -> Iterator[Any]:
     """A browser, or the reason why there is none."""
     with playwright.sync_playwright() as driver:
         try:
-            chromium = launch(driver)
+            chromium = launch(driver, *CAMERA)
         except NoChromium as reason:
             pytest.skip(str(reason))
         yield chromium
@@ -195,4 +196,16 @@ def test_what_a_screen_reader_finds(browser: Any, address: str, photos: Path) ->
     assert page.locator("article").count() > 15
     shot(page, "api")
     assert [line for line in wrong if "409" not in line] == []
+    page.close()
+
+
+def test_a_burst_of_the_camera(browser: Any, address: str) -> None:
+    page, wrong = opened(browser, address, "camera")
+    page.get_by_placeholder("name of a new class").fill("test card")
+    page.get_by_role("button", name="Use the camera").click()
+    until(page, "document.querySelector('video')?.videoWidth > 0")
+    page.get_by_role("button", name="Take 20 pictures").click()
+    page.get_by_role("article", name="class test card").wait_for()
+    until(page, "document.querySelector('#lesson').innerText.includes('1 new class')")
+    assert wrong == []
     page.close()

@@ -46,6 +46,22 @@ def test_the_command_line_changes_what_the_page_shows(
     assert model("GET")["classes"] == []
 
 
+def test_a_name_in_a_model_file_leads_nowhere(
+    model: Asking, photos: Path, named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.upload(photos / "first")
+    model.teach()
+    before = {path for path in model.folder.parent.rglob("*") if not path.is_relative_to(model.beside)}
+    for name in ("../../evil", str(model.folder / "evil"), "..", "a/b"):
+        now = model("GET")["classes"][0]["name"]
+        assert call(capsys, "rename", str(model.file), now, name)[0] == 0
+        about = model("GET")
+        assert name in {row["name"] for row in about["classes"]}
+        assert sum(row["kept"] for row in about["classes"]) == 16
+    after = {path for path in model.folder.parent.rglob("*") if not path.is_relative_to(model.beside)}
+    assert before == after
+
+
 def test_a_damaged_file_is_said(model: Asking, photos: Path) -> None:
     model.upload(photos / "first")
     model.teach()

@@ -19,14 +19,14 @@ class NoChromium(Exception):
     """There is no Chromium here, none can be had, or it does not start."""
 
 
-def launch(driver: Any) -> Any:
-    """Start the machine's Chromium, else playwright's."""
+def launch(driver: Any, *more: str) -> Any:
+    """Start the machine's Chromium, else playwright's, with more flags."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if not found and not Path(driver.chromium.executable_path).exists():
         raise NoChromium("there is no Chromium here: `python tests/chromium.py` gets one where it can")
     try:
         # --no-sandbox: root has none, and the page is our own
-        return driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        return driver.chromium.launch(executable_path=found, args=["--no-sandbox", *more])
     except Exception as error:  # playwright's own kind, which cannot be named without importing it
         reason = str(error).splitlines()[0]
         raise NoChromium(f"Chromium does not start here (does it lack system libraries?): {reason}") from error

@@ -70,6 +70,10 @@ class Lessons:
         self.served.check_idle()
         view = await self.served.seen()
         self.served.check_idle()
+        if view.about["kind"] == "exact" and (settings.get("epochs") or settings.get("unlabelled")):
+            raise Refusal(
+                422, "epochs and unlabelled pictures are for a method that trains; this model's learner is exact"
+            )
         ids = [kept.id for kept in self.waiting(view)]
         if not ids:
             raise Refusal(409, "there is nothing new to teach: add pictures first")
@@ -105,7 +109,9 @@ class Lessons:
                 await asyncio.to_thread(shutil.copyfile, served.path, part)
         with served.pictures.lesson(ids) as folder:
             self.teacher = served.workers.idle(served.path)
-            words = {"folder": str(folder), "settings": settings, "have": served.network}
+            given = {name: value for name, value in settings.items() if name != "unlabelled"}
+            pile = str(served.pictures.pile) if settings.get("unlabelled") else None
+            words = {"folder": str(folder), "unlabelled": pile, "settings": given, "have": served.network}
             about, raw = await self.teacher.ask(served.path, served.made, "learn", lesson.heard, **words)
         await self._learnt(lesson, about, raw, ids)
 

@@ -23,7 +23,8 @@ from PIL import Image
 
 from daydream import atomic
 from daydream.data.decode import digest_of, opened_bytes, square
-from daydream.serve.refusal import Refusal
+from daydream.escapes import visible
+from daydream.serve.refusal import Refusal, class_name
 
 NAME = re.compile(r"(?P<id>[0-9a-f]{16})\.(jpg|png|webp|bmp|gif)")
 SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "GIF": "gif"}
@@ -110,6 +111,9 @@ class Pictures:
         return found
 
     def _place(self, label: str | None) -> Path:
+        """Return the folder of a class; a name out of a stranger's model file leads nowhere else."""
+        if label is not None and class_name(label) != label:
+            raise Refusal(422, f"'{visible(label)[:80]}' cannot be the name of a folder: rename the class")
         folder = self.pile if label is None else self.classes / label
         for made in (self.folder, folder.parent, folder):
             made.mkdir(mode=0o700, exist_ok=True)

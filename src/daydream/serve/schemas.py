@@ -52,6 +52,8 @@ class Move(Chosen):
 class LessonAsked(Asked):
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Of an adapting method alone."""
+    unlabelled: bool = False
+    """Whether the lesson gets the unlabelled pictures, too: for a method that uses them."""
 
 
 class ClassAnswer(BaseModel):

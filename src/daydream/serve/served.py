@@ -102,7 +102,7 @@ class Served:
             if names and kept.label not in names:
                 elsewhere.setdefault(names[0], []).append(kept.id)
         for name, ids in elsewhere.items():
-            with contextlib.suppress(OSError):  # a class of the command line whose name can be no folder
+            with contextlib.suppress(OSError, Refusal):  # a class of the command line whose name can be no folder
                 self.pictures.move(ids, name)
 
     def _drop(self, names: set[str]) -> None:

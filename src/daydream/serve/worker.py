@@ -110,7 +110,8 @@ class Keeper:
 
     def change(self, learner: Any, what: str, words: dict[str, Any]) -> None:
         if what == "learn":
-            learner.learn(words["folder"], display=Told(self.switch, self.out), **words["settings"])
+            told = Told(self.switch, self.out)
+            learner.learn(words["folder"], words["unlabelled"], display=told, **words["settings"])
         elif what == "forget":
             learner.forget(*words["names"])
         elif what == "forget_digests":

@@ -61,12 +61,13 @@ export async function upload(files, query, told) {
 }
 
 // Follows the lesson under way; a connection that is lost is made again by the browser.
-export function follow(heard) {
+export function follow(heard, lost) {
   const source = new EventSource(path("/lessons/events"));
   source.onmessage = (event) => {
     const progress = JSON.parse(event.data);
     if (progress.state !== "running") source.close();
     heard(progress);
   };
+  source.onerror = () => lost(source.readyState === EventSource.CLOSED);
   return source;
 }

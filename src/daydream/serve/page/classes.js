@@ -5,6 +5,7 @@ import { ask, attempt, button, el, percent, say, show } from "./dom.js";
 import { camera, dropPlace, takesDrops } from "./files.js";
 
 const PAGE = 100;
+const RETRY = 3000;
 const chosen = new Set();
 let following = null;
 let place;
@@ -180,6 +181,9 @@ function running(node, first) {
     if (progress.state === "running") { told(progress); return; }
     say(progress.state === "done" ? `Taught in ${progress.seconds.toFixed(0)} s` : progress.error, progress.state === "failed");
     attempt(refresh);
+  }, (closed) => {
+    line.textContent = "The connection is lost; the lesson goes on where the server runs. Trying again …";
+    if (closed) setTimeout(() => attempt(refresh), RETRY);
   });
 }
 
@@ -199,5 +203,6 @@ function outcome(lesson) {
     el("div", { className: "scroll" }, el("table", {},
       el("thead", {}, el("tr", {}, ...["class", "before", "after", "change"].map((head) => el("th", { scope: "col" }, head)))),
       el("tbody", {}, ...rows))),
-    el("p", { className: "quiet" }, "Accuracy on pictures the judged classifier had not learnt."));
+    el("p", { className: "quiet" }, "Accuracy on pictures the judged classifier had not learnt.", api.state.about.kind === "exact"
+      ? " The exact learner forgets nothing: what a known class loses, it loses to the more classes there are to choose from." : ""));
 }

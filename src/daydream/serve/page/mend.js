@@ -9,6 +9,7 @@ const WORDS = {
   odd: (doubt) => `of ${doubt.name}, unlike its others`,
 };
 const NEXT = 20;
+const sentence = ({ message }) => `${message[0].toUpperCase()}${message.slice(1)}.`;
 let keyed = null;
 
 export async function showMend(node, refresh) {
@@ -24,7 +25,7 @@ async function showDoubts(place, refresh) {
   try {
     found = await api.get("/doubts");
   } catch (error) {
-    show(place, el("p", { className: "quiet" }, error.message));
+    show(place, el("p", { className: "quiet" }, sentence(error)));
     return;
   }
   if (!found.length) {
@@ -47,7 +48,7 @@ async function showNext(place) {
   try {
     ids = await api.get(`/next?count=${NEXT}`);
   } catch (error) {
-    show(place, el("p", { className: "quiet" }, error.message));
+    show(place, el("p", { className: "quiet" }, sentence(error)));
     return;
   }
   label(place, ids);

@@ -1,5 +1,6 @@
 """Routes that ask the model."""
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -76,8 +77,13 @@ def add(app: FastAPI) -> None:
             target = Path(folder) / f"{served.name}.{kind}"
             await served.asked(kind, target=str(target))
             content = await run_in_threadpool(target.read_bytes)
-        disposition = {"content-disposition": f'attachment; filename="{target.name}"'}
+        disposition = {"content-disposition": f'attachment; filename="{plain(target.name)}"'}
         return Response(content, media_type="application/octet-stream", headers=disposition)
+
+
+def plain(name: str) -> str:
+    """Return a file's name as a header can say it."""
+    return re.sub(r"[^A-Za-z0-9 ._-]", "_", name)
 
 
 def judged(
