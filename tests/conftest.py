@@ -6,6 +6,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import onnxruntime themselves
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 

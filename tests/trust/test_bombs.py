@@ -179,3 +179,12 @@ def test_predict_waits_for_no_pipe(capsys: pytest.CaptureFixture[str], model: Pa
         code, _, err = call(capsys, "predict", str(model), str(picture), str(tmp_path / "odd.png"), "--device=cpu")
     assert code == 0
     assert "skipped 1 of 2 images that cannot be decoded" in err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_model_that_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    picture = png(tmp_path / "good.png", 20, 20, 8)
+    no_file(tmp_path / "m.daydream", kind)
+    code, err, _ = alone("predict", str(tmp_path / "m.daydream"), str(picture), "--device=cpu")
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "is not a model file but a folder or a device" in err

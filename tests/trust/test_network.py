@@ -1,4 +1,4 @@
-"""Nothing that stays on this machine listens to another: neither processes that share a run, nor a Ray of our own."""
+"""Nothing that stays on this machine listens to another, or reports to one."""
 
 import importlib.util
 import json
@@ -65,3 +65,28 @@ def test_a_ray_of_our_own_listens_on_the_loopback_alone() -> None:
     found = json.loads(done.stdout)
     assert len(found) > 2
     assert set(found) == {"127.0.0.1"}
+
+
+QUIET = """
+import os
+from daydream.export.runtime import onnxruntime
+from daydream.reproduce.executors.ray import stay_here
+onnxruntime()
+stay_here()
+print(os.environ["RAY_USAGE_STATS_ENABLED"])
+"""
+
+
+def test_onnxruntime_and_ray_report_to_nobody(tmp_path: Path) -> None:
+    """Otherwise onnxruntime would note an identity of the machine, and what it did, in the home folder, to send it."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "ORT_", "XDG_"))}
+    env |= HERE | {"HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", QUIET], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_onnxruntime_is_imported_quietly_everywhere() -> None:
+    source = Path(__file__).parents[2] / "src" / "daydream"
+    loud = [path for path in source.rglob("*.py") if "\nimport onnxruntime" in path.read_text(encoding="utf-8")]
+    assert loud == []

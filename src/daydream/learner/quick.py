@@ -7,7 +7,6 @@ Shapes: N pictures, D features, C classes.
 """
 
 import contextlib
-import importlib
 import importlib.util
 import json
 import logging
@@ -23,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 from daydream.data.cache import cache_folder
 from daydream.data.decode_pool import few_at_a_time
+from daydream.export.runtime import onnxruntime
 from daydream.learner.rejection import check_share, threshold
 
 log = logging.getLogger("daydream")
@@ -79,7 +79,7 @@ class Quick:
 
 def opened(path: Path) -> Quick | None:
     """Return the quick way of a model file, where there is one."""
-    if importlib.util.find_spec("onnxruntime") is None:
+    if importlib.util.find_spec("onnxruntime") is None or not path.is_file():  # a pipe would be waited for
         return None
     try:
         with safe_open(path, framework="np") as file:
@@ -108,9 +108,8 @@ def _made(about: Any, weight: Numbers, bias: Numbers, confidences: Numbers) -> Q
     fits = weight.ndim == 2 and bias.shape == weight.shape[:1] == (len(names),) and 8 <= int(look["size"]) <= 1024
     if not (there and fits):
         return None
-    runtime: Any = importlib.import_module("onnxruntime")  # takes a fifth of a second
     return Quick(
-        session=runtime.InferenceSession(str(graph), providers=["CPUExecutionProvider"]),
+        session=onnxruntime().InferenceSession(str(graph), providers=["CPUExecutionProvider"]),
         names=tuple(names),
         size=int(look["size"]),
         mean=np.array(look["mean"], np.float32).reshape(1, 3, 1, 1),

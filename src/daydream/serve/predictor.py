@@ -10,10 +10,10 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from daydream.data.decode import opened_bytes, square
+from daydream.export.runtime import onnxruntime
 from daydream.serve.pictures import id_of
 
 MOST = 64
@@ -59,10 +59,11 @@ class Head:
 
 def opened(graph: bytes) -> Any:
     """Return a network that is ready to run."""
-    options = onnxruntime.SessionOptions()
+    runtime = onnxruntime()
+    options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a lesson needs the cores, too
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 class Predictor:

@@ -58,12 +58,14 @@ def require_installed() -> None:
 
 
 def stay_here() -> None:
-    """Let a Ray that is started for these jobs listen on this machine's loopback alone, unless it is said otherwise.
+    """Let a Ray that is started for these jobs listen on this machine's loopback alone, and report its use to nobody.
 
-    Ray reads this when it is imported. By its name it is for other systems, where it keeps Ray off the network already.
+    Either can be said otherwise. Ray reads the first when it is imported; by its name it is for other systems, where it
+    keeps Ray off the network already.
     """
     if "RAY_ADDRESS" not in os.environ:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def connect() -> None:
