@@ -3,6 +3,8 @@
 import gzip
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -188,3 +190,14 @@ def test_a_model_that_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) ->
     code, err, _ = alone("predict", str(tmp_path / "m.daydream"), str(picture), "--device=cpu")
     assert (code, err.count("\n")) == (2, 1), err
     assert "is not a model file but a folder or a device" in err
+
+
+@pytest.mark.parametrize("reader", ["daydream.ExactLearner.load", "daydream.export.load_exported"])
+def test_python_waits_for_no_pipe_either(tmp_path: Path, reader: str) -> None:
+    pipe = tmp_path / "m.daydream"
+    no_file(pipe, "pipe")
+    asked = f"import sys, pathlib, daydream, daydream.export\n{reader}(pathlib.Path(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", asked, str(pipe)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "but a folder or a device" in done.stderr.splitlines()[-1]

@@ -79,6 +79,8 @@ def of_state(
 
 def load_exported(path: Path) -> Classifier:
     """Read an exported network back."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise UserError(f"{path} is no exported network but a folder or a device")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -69,6 +69,8 @@ def save(path: Path, content: Content) -> None:
 
 def load(path: Path, device: torch.device) -> Content:
     """Read a file back; one that is damaged or none of ours is said in one line."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise UserError(f"{path} is not a model file but a folder or a device")
     try:
         with safe_open(path, framework="pt") as file:
             about = _about(file.metadata())
