@@ -1,4 +1,4 @@
-"""Headless Chromium, for tests and benchmarks of the page. `python tests/chromium.py` gets one where there is none."""
+"""Headless Chromium, for tests and benchmarks of the page. `python tests/support/chromium.py` gets one where there is none."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ def launch(driver: Any, *more: str) -> Any:
     """Start the machine's Chromium, else playwright's, with more flags."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if not found and not Path(driver.chromium.executable_path).exists():
-        raise NoChromium("there is no Chromium here: `python tests/chromium.py` gets one where it can")
+        raise NoChromium("there is no Chromium here: `python tests/support/chromium.py` gets one where it can")
     try:
         # --no-sandbox: root has none, and the page is our own
         return driver.chromium.launch(executable_path=found, args=["--no-sandbox", *more])
