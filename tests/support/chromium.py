@@ -1,4 +1,4 @@
-"""Headless Chromium, for tests and benchmarks of the page. `python tests/support/chromium.py` gets one where there is none."""
+"""Headless Chromium, for tests and benchmarks of the page; run as a script, it gets one where there is none."""
 
 import os
 import shutil
