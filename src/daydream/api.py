@@ -117,7 +117,7 @@ def run(
     own = None if isinstance(data, str) else dataset(data)
     name = data if isinstance(data, str) else arrays.NAME
     method = str(settings.get("method", RunSettings().method))
-    values = sorted_into(sections_of(name, method), {"data": name, **settings})
+    values = sorted_into(sections_of(name, method, "", settings.get("base_epochs")), {"data": name, **settings})
     experiment = Experiment(make_config(**values), data=own)
     folder = Path(out) if out is not None else new_folder(f"{name}-{Path(method).name.replace('.py:', '-')}")
     experiment.start(folder, display or Display())

@@ -381,7 +381,7 @@ def test_what_a_model_carries_is_said_once(place: Path, tmp_path: Path, capsys: 
 
 def test_learn_shows_what_a_lesson_can_carry(capsys: pytest.CaptureFixture[str]) -> None:
     out, exact = (done(capsys, "learn", *words, "--help") for words in (["--method", "replay"], []))
-    assert all(flag in out for flag in ("--blend", "--rotations", "--erase", "--pile-distill", "--counterparts"))
+    assert all(flag in out for flag in ("--blend", "--rotations", "--erase", "--pile-teach", "--counterparts"))
     assert "--generator-depth" not in out
     assert all(flag in exact for flag in ("--method", "--backbone", "--image-size", "--keep-features", "--test"))
     assert not any(flag in exact for flag in ("--blend", "--epochs", "--memory", "--held-out"))

@@ -99,15 +99,36 @@ def test_a_recipe_brings_its_defaults_and_config_json_records_them(tmp_path: Pat
     experiment.start(tmp_path / "run", Watch())
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert {key: config["parts"][key] for key in ("blend", "rotations", "erase")} == {
-        "blend": 0.6,
+        "blend": 0.8,
         "rotations": "base",
-        "erase": 0.375,
+        "erase": 0.0,
     }
-    assert (config["imagination"]["imagined_weight"], config["pile"]["pile_distill"]) == (0.25, 0.0)
+    assert config["imagination"]["counterparts"] == 0
     assert config_from_json(config).to_json() == experiment.config.to_json()
     words = command_of(config)
     assert "--method dream" in words
-    assert not any(flag in words for flag in ("--blend", "--rotation", "--erase", "--imagined", "--pile-dist"))
+    assert not any(flag in words for flag in ("--blend", "--rotation", "--erase", "--counterparts", "--pile-teach"))
+
+
+@pytest.mark.parametrize(
+    ("base_epochs", "blend", "erase", "counterparts", "epochs", "teach"),
+    [(160, 0.6, 0.375, 2, 60, False), (100, 0.6, 0.375, 2, 60, False), (99, 0.8, 0.0, 0, 99, True)],
+)
+def test_a_recipe_suits_the_length_of_training(
+    base_epochs: int, blend: float, erase: float, counterparts: int, epochs: int, teach: bool
+) -> None:
+    run = {"data": "cifar100", "method": "dream"}
+    config = make_config(run, {}, {"base_epochs": base_epochs})
+    assert (config.parts.blend, config.parts.erase, config.parts.rotations) == (blend, erase, "base")
+    assert (config.imagination.counterparts, config.method.epochs, config.pile.pile_teach) == (
+        counterparts,
+        epochs,
+        teach,
+    )
+    assert config_from_json(config.to_json()).to_json() == config.to_json()
+    assert command_of(config.to_json()).replace("cifar100 ", "") == "daydream run --data --method dream" + (
+        f" --base-epochs {base_epochs}" if base_epochs != 160 else ""
+    )
 
 
 def test_what_is_given_beats_a_recipe() -> None:
@@ -122,7 +143,7 @@ def test_what_is_given_beats_a_recipe() -> None:
 def test_help_shows_a_recipes_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     for method, default in (("replay", "[default: 1.0]"), ("dream", "[default: 0.6]")):
         with pytest.raises(SystemExit):
-            main(["run", "--method", method, "--help"])
+            main(["run", "--data", "cifar100", "--method", method, "--help"])
         text = " ".join(capsys.readouterr().out.replace("│", " ").split())
         about = text[text.index("--blend ") : text.index("--rotations ")]
         assert default in about

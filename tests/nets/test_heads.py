@@ -6,7 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from daydream.nets.heads import HEADS, CosineHead, Head, LinearHead, ProxyHead, ScaledProxyHead, imprint
+from daydream.nets.heads import (
+    HEADS,
+    CosineHead,
+    Head,
+    LinearHead,
+    ProjectedHead,
+    ProxyHead,
+    ScaledProxyHead,
+    UnitHead,
+    imprint,
+)
 
 
 def grown(kind: type[Head], dim: int = 5, sizes: tuple[int, ...] = (3, 2)) -> Head:
@@ -95,12 +105,25 @@ def test_proxy_scores(kind: type[Head], a: float, eta: float) -> None:
     torch.testing.assert_close(head(features()), torch.tensor(rows, dtype=torch.float64))
 
 
+def test_scores_of_features_at_unit_length_and_of_projected_ones() -> None:
+    unit, wide = grown(UnitHead), grown(ProjectedHead)
+    assert isinstance(wide, ProjectedHead)
+    torch.nn.init.normal_(wide.projection)
+    for z, scores, projected in zip(features().tolist(), unit(features()), wide(features()), strict=True):
+        z = [x / math.sqrt(dot(z, z)) for x in z]
+        expected = [dot(w, z) for block in unit.weights for w in block[:, 0].tolist()]
+        torch.testing.assert_close(scores, torch.tensor(expected, dtype=torch.float64))
+        columns = [max(0.0, dot(p, z)) / math.sqrt(4096) for p in wide.projection.T.tolist()]
+        expected = [dot(w, columns) for block in wide.weights for w in block[:, 0].tolist()]
+        torch.testing.assert_close(projected, torch.tensor(expected, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_growing_keeps_the_old_classes(name: str) -> None:
     head = grown(HEADS[name])
     before, weight = head(features()), head.weight().detach().clone()
     old = [id(p) for p in head.weights]
-    given = torch.randn(4, head.vectors, 5, dtype=torch.float64)
+    given = torch.randn(4, head.vectors, head.dim, dtype=torch.float64)
     head.grow(4, given)
     head.double()
     assert (head.sizes, head.num_classes) == ((3, 2, 4), 9)

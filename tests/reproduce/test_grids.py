@@ -127,6 +127,7 @@ def test_a_part_is_added_or_taken_and_nothing_else_changes() -> None:
         "replay+erase": erase,
         "replay+short": epochs,
         "replay+pile-distill": ["pile.pile_distill", "pile.unlabeled"],
+        "replay+pile-teach": ["pile.pile_teach", "pile.unlabeled"],
         "dream-rotations": rotations,
         "dream-blend": blend,
         "dream-erase": erase,
@@ -148,16 +149,22 @@ def test_parts_follow_a_retuned_dream(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cells["dream-rotations"] == {**cells["dream"], "rotations": "none"}
 
 
-@pytest.mark.parametrize(("choices", "long", "short"), [(FULL, 160, 60), (SMOKE, 8, 3)])
-def test_short_increments_are_short_beside_those_of_the_others(
-    choices: protocols.Choices, long: int, short: int
-) -> None:
-    built = grids.build("parts", choices)
+def test_short_increments_are_a_part_of_long_trainings_alone() -> None:
+    built = grids.build("parts", FULL)
     cells = {cell.name: make_config(**cell.values).method.epochs for cell in built if cell.values}
-    assert {name for name, epochs in cells.items() if epochs == short} == {"replay+short"} | {
+    assert {name for name, epochs in cells.items() if epochs == 60} == {"replay+short"} | {
         name for name in cells if name.startswith("dream") and name != "dream-short"
     }
-    assert cells["replay"] == cells["dream-short"] == long
+    assert cells["replay"] == cells["dream-short"] == 160
+    small = {cell.name: make_config(**cell.values) for cell in grids.build("parts", SMALL) if cell.values}
+    assert {config.method.epochs for config in small.values()} == {40}
+    assert {name for name in small if name.startswith("dream")} == {
+        "dream",
+        "dream-blend",
+        "dream-rotations",
+        "dream-pile-teach",
+    }
+    assert changed(small["dream"].to_json(), small["dream-pile-teach"].to_json()) == ["pile.pile_teach"]
 
 
 def test_the_methods_of_parts_are_runs_of_table1() -> None:

@@ -35,7 +35,8 @@ def run_command(words: Sequence[str]) -> Any:
     data = flags.given(words, "--data", RunSettings().data)
     method = flags.given(words, "--method", RunSettings().method)
     titles = {"run": "The run", "data": f"The data set {data}", "method": f"The method {method}", **TITLES}
-    found = sections_of(data, method, flags.given(words, "--backbone", ""))
+    epochs = flags.given(words, "--base-epochs", "")
+    found = sections_of(data, method, flags.given(words, "--backbone", ""), int(epochs) if epochs.isdecimal() else None)
     sections = [flags.Section(key, titles[key], settings) for key, settings in found.items()]
     return flags.command(sections, run, flags.asks_for_all(words))
 

@@ -16,8 +16,11 @@ KEYS = ("parts", "imagination", "pile")
 """Sections of a config, one for each component's settings."""
 
 
-def component_settings(kind: "type[Method[Any]]") -> dict[str, type]:
-    """Return the settings of what a method can carry, by their key in config.json, with the defaults it gives them."""
+def component_settings(kind: "type[Method[Any]]", base_epochs: int | None = None) -> dict[str, type]:
+    """Return the settings of what a method can carry, by their key in config.json, with the defaults it gives them.
+
+    Those may depend on the epochs of the base task; None is the method's own number.
+    """
     from daydream.components.imagination_settings import ImaginationSettings
     from daydream.components.parts import PartsSettings
     from daydream.components.pile_settings import PileSettings
@@ -28,7 +31,8 @@ def component_settings(kind: "type[Method[Any]]") -> dict[str, type]:
         found["imagination"] = ImaginationSettings
     if kind.replays or kind.needs_pile:
         found["pile"] = PileSettings if kind.replays else PileSource
-    return {key: with_defaults(settings, kind.defaults) for key, settings in found.items()}
+    usual = kind.usual(base_epochs)
+    return {key: with_defaults(settings, usual) for key, settings in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,12 +96,14 @@ class Config:
         from daydream.methods import load_method
 
         kind, components = load_method(self.run.method), {key: getattr(self, key) for key in KEYS}
-        usual = sections_of(self.run.data, self.run.method, self.run.backbone)
+        usual = sections_of(self.run.data, self.run.method, self.run.backbone, self.method.base_epochs)
         return CarriedSettings(name=self.run.method, kind=kind, usual=usual, **components)
 
 
-def sections_of(data: str, method: str, backbone: str = "") -> dict[str, type]:
+def sections_of(data: str, method: str, backbone: str = "", base_epochs: int | None = None) -> dict[str, type]:
     """Return the settings of a run on a data set by a method, by section, with the defaults that suit both.
+
+    A recipe's may depend on the epochs of its base task; None is as many as are usual on that data set.
 
     A data set that one size cannot serve says so in its `DEFAULTS`. Maps of published weights are of another scale than
     those of a network trained here, for which the paper's losses were weighted.
@@ -111,10 +113,13 @@ def sections_of(data: str, method: str, backbone: str = "") -> dict[str, type]:
     from daydream.methods import load_method
 
     kind, own = load_method(method), source(data)
-    sections = {"run": RunSettings, "data": own.Settings, "method": kind.Settings, **component_settings(kind)}
+    own_defaults: dict[str, Any] = getattr(own, "DEFAULTS", {})
+    epochs = base_epochs or own_defaults.get("base_epochs", kind.Settings.base_epochs)
+    carried = component_settings(kind, epochs)
+    sections = {"run": RunSettings, "data": own.Settings, "method": kind.Settings, **carried}
     published = backbone.startswith("efficientnet-") and not backbone.endswith("+untrained")
     scale = {"generator_form": "relative"} if published or backbone.endswith("+pretrained") else {}
-    usual = {**getattr(own, "DEFAULTS", {}), **scale}
+    usual = {**kind.usual(epochs), **own_defaults, **scale}
     return {key: settings if key == "data" else with_defaults(settings, usual) for key, settings in sections.items()}
 
 
@@ -131,7 +136,7 @@ def make_config(
 
     plain = from_dict(RunSettings, run)
     kind = load_method(plain.method)
-    sections = sections_of(plain.data, plain.method, plain.backbone)
+    sections = sections_of(plain.data, plain.method, plain.backbone, method.get("base_epochs"))
     settings: RunSettings = from_dict(sections["run"], run)
     settings = dataclasses.replace(
         settings,

@@ -66,7 +66,7 @@ def command_of(config: dict[str, Any]) -> str:
             *_in_full(config),
         ]
     else:
-        sections = sections_of(run["data"], run["method"], run["backbone"])
+        sections = sections_of(run["data"], run["method"], run["backbone"], config["method"].get("base_epochs"))
         words = [word for key, kind in sections.items() for word in as_arguments(config.get(key) or {}, kind)]
     return shlex.join(["daydream", "run", *words])
 

@@ -131,7 +131,12 @@ class Method(ABC, Generic[S]):
     refuses: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Why a part, or a part with one value (`rotations all`), does not fit it, in a line; `imagine` among them."""
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """Defaults it gives to settings of imagination and of parts, by name."""
+    """Defaults it gives to settings of imagination, of the pile and of parts, by name."""
+
+    @classmethod
+    def usual(cls, base_epochs: int | None) -> Mapping[str, Any]:
+        """Return the defaults it gives to settings, its own among them, when the base task has so many epochs."""
+        return cls.defaults
 
     def __init__(self, settings: S, setup: Setup) -> None:
         self.settings = settings

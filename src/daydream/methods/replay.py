@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -88,14 +89,25 @@ class DreamSettings(ReplaySettings):
 
 
 class Dream(Replay):
-    """Short increments, weak imagination, blending, rotations and blank squares: the recipe of `docs/recipe.md`."""
+    """Rotations, blending, and what unlabelled images give: the recipe of `docs/recipe.md`.
+
+    A long training has blank squares too, short increments and weak imagination; a short one has time for none of them
+    and is taught on the pile. Both were chosen on held-out images (docs/notebook/recipe-parts.md, recipe-in-small.md).
+    """
 
     Settings = DreamSettings
     imagines = "generators"
-    # Chosen on held-out images (docs/notebook/recipe-parts.md).
+    LONG: ClassVar[int] = 100
+    """Epochs of the base task from which on a training is long."""
     defaults = MappingProxyType(
         {"blend": 0.6, "rotations": "base", "erase": 0.375, "imagined_weight": 0.25, "pile_distill": 0.0}
     )
+
+    @classmethod
+    def usual(cls, base_epochs: int | None) -> Mapping[str, Any]:
+        if base_epochs is None or base_epochs >= cls.LONG:
+            return cls.defaults
+        return {"epochs": base_epochs, "blend": 0.8, "rotations": "base", "counterparts": 0, "pile_teach": True}
 
 
 class Mixup(Replay):

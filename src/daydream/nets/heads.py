@@ -180,6 +180,9 @@ class ProjectedHead(LinearHead):
         super().__init__(self.width)
         self.projection = nn.Parameter(torch.zeros(dim, self.width), requires_grad=False)
 
+    def shared(self) -> list[nn.Parameter]:
+        return [self.projection]
+
     def forward(self, z: Tensor) -> Tensor:
         wide = F.relu(F.normalize(z, dim=1) @ self.projection) / math.sqrt(self.width)
         return super().forward(wide)

@@ -1,6 +1,6 @@
 """Grids that are not the paper's: a stand-in for a data set of its, our recipe, and what the recipe's parts give."""
 
-from daydream.components.settings import BESIDE_GENERATORS
+from daydream.components.settings import BESIDE_GENERATORS, KEYS
 from daydream.reproduce import paper
 from daydream.reproduce.protocols import MEMORY, Cell, Choices, Values, values
 
@@ -39,7 +39,6 @@ def standin(choices: Choices, tasks: int | None) -> list[Cell]:
 
 def dream(choices: Choices, tasks: int | None) -> list[Cell]:
     """Our recipe in the cells of Table 1 that the paper's method has."""
-    settings = {"epochs": short_epochs(choices)}
     return [
         Cell(
             name=f"dream-{cell.steps}-{cell.memory}",
@@ -48,64 +47,57 @@ def dream(choices: Choices, tasks: int | None) -> list[Cell]:
             steps=cell.steps,
             memory=cell.memory,
             paper=cell.accuracy,
-            values=values(choices, tasks, "dream", cell.steps, cell.memory or MEMORY, {"method": settings}),
+            values=values(choices, tasks, "dream", cell.steps, cell.memory or MEMORY),
         )
         for cell in paper.cells("table1")
         if (cell.method, cell.data) == ("imagine", "cifar100")
     ]
 
 
-def long_epochs(choices: Choices) -> int:
-    """Return the epochs of an increment of `replay`."""
-    from daydream.methods.replay import Replay
-
-    return int(choices.scale.method.get("epochs", Replay.Settings().epochs))
-
-
-def short_epochs(choices: Choices) -> int:
-    """Return the epochs of an increment of `dream`: the same share of those of `replay` at any scale."""
-    from daydream.methods.replay import Dream, Replay
-
-    return max(1, round(long_epochs(choices) * Dream.Settings().epochs / Replay.Settings().epochs))
-
-
 def parts(choices: Choices, tasks: int | None) -> list[Cell]:
     """What each part of `dream` gives: added to methods without it, as `dream` sets it, and taken from `dream`."""
     from daydream.components.parts import PartsSettings
-    from daydream.methods.replay import Dream
+    from daydream.experiment.config import sections_of
+    from daydream.methods.replay import Dream, Replay
 
-    given = {part: {part: Dream.defaults[part]} for part in ("blend", "rotations", "erase")}
-    off = PartsSettings()
-    long, short = long_epochs(choices), short_epochs(choices)
+    trained = choices.scale.method
+    sections = sections_of(str(choices.scale.run["data"]), "dream", base_epochs=trained.get("base_epochs"))
+    off, recipe = PartsSettings(), {key: sections[key]() for key in KEYS}
+    given = {part: {part: value} for part, value in recipe["parts"].in_use.items()}
+    long, short = (int(trained.get("epochs", kind.Settings.epochs)) for kind in (Replay, Dream))
     changes: dict[str, tuple[str, dict[str, Values]]] = {
         "": ("", {}),
         **{f"+{part}": (f"+ {part}", {"parts": settings}) for part, settings in given.items()},
-        "+short": ("+ short increments", {"method": {"epochs": short}}),
         "+pile-distill": ("+ pile distillation", TAUGHT),
+        "+pile-teach": ("+ pile teaching", {"pile": SUITED}),
         "+parts": ("+ " + " + ".join(given), {"parts": {k: v for each in given.values() for k, v in each.items()}}),
         **{
             f"-{part}": (f"without {part}", {"parts": {key: getattr(off, key) for key in settings}})
             for part, settings in given.items()
         },
-        "-short": ("without short increments", {"method": {"epochs": long}}),
-        "-generators": ("without generators", {"imagination": {"counterparts": 0}}),
     }
+    if short != long:
+        changes["+short"] = ("+ short increments", {"method": {"epochs": short}})
+        changes["-short"] = ("without short increments", {"method": {"epochs": long}})
+    if recipe["pile"].pile_teach:
+        changes["-pile-teach"] = ("without pile teaching", {"pile": {"pile_teach": False}})
+    if recipe["imagination"].counterparts:
+        changes["-generators"] = ("without generators", {"imagination": {"counterparts": 0}})
     carried = {
-        "replay": ["", *(f"+{part}" for part in given), "+short", "+pile-distill"],
+        "replay": ["", *(change for change in changes if change.startswith("+") and change != "+parts")],
         "imagine": [""],
         "dream": ["", *(change for change in changes if change.startswith("-"))],
         "ucir": ["", "+parts"],
         "podnet": ["", "+parts"],
     }
-    # PODNet as in Table 1 at 10 steps; `dream` with its own epochs at any scale.
-    fixed: dict[str, Values] = {"podnet": {"configuration": "nme"}, "dream": {"epochs": short}}
+    fixed: dict[str, Values] = {"podnet": {"configuration": "nme"}}  # as in Table 1 at 10 steps
     found = []
     for method, variants in carried.items():
         own = fixed.get(method, {})
         for change in variants:
-            words, sections = changes[change]
-            sections = {**sections, "method": {**own, **sections.get("method", {})}}
-            run = values(choices, tasks, method, sections=sections)
+            words, changed = changes[change]
+            changed = {**changed, "method": {**own, **changed.get("method", {})}}
+            run = values(choices, tasks, method, sections=changed)
             beside, row = method if change else "", f"{method} {words}".rstrip()
             found.append(Cell(name=method + change, row=row, method=method, beside=beside, values=run))
     return found
@@ -177,7 +169,7 @@ def memory(choices: Choices, tasks: int | None) -> list[Cell]:
         ("replay", "replay", "replay", {}),
         ("taught", "replay", "replay, pile taught", {"pile": SUITED}),
         ("imagine", "imagine", "imagine", {}),
-        ("dream", "dream", "dream", {"method": {"epochs": short_epochs(choices)}}),
+        ("dream", "dream", "dream", {}),
         ("ucir", "ucir", "ucir", {}),
     )
     return [

@@ -60,6 +60,7 @@ DEFAULTS = {
     "generator_updates": 15,
     "generator_width": 16,
     "generator_start": "exemplar",
+    "pile_teach": False,
 }
 """Settings of a run that suit small images: a run on them ends within two minutes on two cores."""
 
