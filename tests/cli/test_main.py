@@ -40,6 +40,7 @@ OWN = "from daydream.methods.finetune import Finetune\n\nclass Mine(Finetune):\n
         (["run", "--method", "dmc", "--imagine"], "--imagine does not fit method 'dmc': it replays no exemplars"),
         (["run", "--method", "der", "--imagine"], "--imagine does not fit method 'der': a counterpart has features"),
         (["run", "--method", "dmc", "--blend", "1"], "--blend does not fit method 'dmc': it carries no parts"),
+        (["run", "--no-pile-teach"], "--no-pile-teach: --pile-teach is off by default here, so leave it out"),
         (["run", "--keep", "0.5"], "--keep is a setting of der-pruned, not of method 'replay'"),
         (["run", "--data", "cifar100", "--image-size", "8"], "--image-size is a setting of data set"),
         (["run", "--epochs", "0"], "--epochs 0 must be at least 1"),

@@ -11,7 +11,21 @@ def explained(words: Sequence[str], option: str) -> str | None:
     if words[:1] not in (["run"], ["learn"]):
         return None
     name = option.removeprefix("--").removeprefix("no-").replace("-", "_")
-    return _of_component(words, option, name) or _of_method(words, option, name) or _of_data(words, option, name)
+    off = _already_off(words, option, name)
+    return off or _of_component(words, option, name) or _of_method(words, option, name) or _of_data(words, option, name)
+
+
+def _already_off(words: Sequence[str], option: str, name: str) -> str | None:
+    """Explain a `--no-X` that does not exist, as X is off where it is not asked for."""
+    from daydream.components.settings import component_settings
+    from daydream.methods import load_method
+
+    kind = load_method(given(words, "--method", "replay"))
+    known = {
+        field.name for settings in (kind.Settings, *component_settings(kind).values()) for field in fields(settings)
+    }
+    off = option.startswith("--no-") and name in known
+    return f"{option}: --{option.removeprefix('--no-')} is off by default here, so leave it out" if off else None
 
 
 def _of_component(words: Sequence[str], option: str, name: str) -> str | None:
