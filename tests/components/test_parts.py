@@ -131,6 +131,18 @@ def test_a_recipe_suits_the_length_of_training(
     )
 
 
+def test_a_short_recipe_is_replay_with_its_parts(tmp_path: Path) -> None:
+    """To the bit: what is measured of one is measured of the other."""
+    run, pile = {"tasks": 2}, {"pile_teach": True}
+    parts = {"rotations": "base", "blend": 0.8}
+    recipe = tiny_experiment("dream", run, pile=pile).start(tmp_path / "dream", Watch())
+    apart = tiny_experiment("replay", run, parts=parts, pile=pile).start(tmp_path / "replay", Watch())
+    own = ("method", "config")
+    assert without_times({k: v for k, v in recipe.items() if k not in own}) == without_times(
+        {k: v for k, v in apart.items() if k not in own}
+    )
+
+
 def test_what_is_given_beats_a_recipe() -> None:
     config = tiny_experiment("dream", pile={"pile_distill": 0.5}, parts={"blend": 0.7}).config
     assert (config.parts.blend, config.parts.rotations) == (0.7, "base")
