@@ -89,7 +89,8 @@ def test_settings_of_the_method_and_of_what_it_carries_are_named_where_they_diff
             path = written(tmp_path / side / f"r{place}", order=f"seed:{place}", method=method)
             result = json.loads((path / "result.json").read_text())
             own = {"method": {"lr": 0.1, method: 1}, "parts": {"blend": blend}, "pile": {"pile_soft": soft}}
-            (path / "result.json").write_text(json.dumps({**result, "config": {**result["config"], **own, "format": 2}}))
+            config = {**result["config"], **own, "format": 2}
+            (path / "result.json").write_text(json.dumps({**result, "config": config}))
     found = compare(read_side([tmp_path / "a"], "A"), read_side([tmp_path / "b"], "B"))
     assert found.differs == {"blend": ("1.0", "0.6"), "pile_soft": ("0.0", "4.0")}
     _, out, _ = call(capsys, "compare", str(tmp_path / "a"), "--", str(tmp_path / "b"))
