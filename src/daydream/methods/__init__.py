@@ -43,7 +43,7 @@ METHODS: dict[str, tuple[str, str]] = {
     "imagine": ("daydream.methods.replay:Imagine", "replay and imagined counterparts: the paper's method"),
     "dream": (
         "daydream.methods.replay:Dream",
-        "imagine, rotations as classes, blank squares, weights blended: our recipe",
+        "replay, rotations as classes, weights blended; taught on the pile or, if long, imagining: our recipe",
     ),
     "mixup": ("daydream.methods.replay:Mixup", "replay and pixel mixtures of exemplars and unlabelled images"),
     "icarl": ("daydream.methods.icarl:ICaRL", "sigmoid outputs, binary cross-entropy with the old network's answers"),

@@ -67,6 +67,7 @@ class BiC(Method[BiCSettings]):
     Settings = BiCSettings
     head = "linear"
     reports = "cnn"
+    replays = True
     needs = 2  # one to train on and one to correct by
     recipe = "cross-entropy; rate x0.1 at 100, 150 and 200 of 250"
 

@@ -89,6 +89,7 @@ class DER(Method[DERSettings]):
             "imagine": "a counterpart has features under the newest extractor alone, the head reads those of all",
             "blend": "an increment trains a new extractor, so there is none before it to blend with",
             "rotations": "the auxiliary head has no place for turned classes",
+            "pile_teach": "unlabelled images teach the features of one extractor, the head reads those of all",
             "pile_distill": "past extractors are frozen, so there is nothing to distil",
         }
     )

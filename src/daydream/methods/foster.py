@@ -77,6 +77,7 @@ class FOSTER(Method[FOSTERSettings]):
             "imagine": "a counterpart has features under the new extractor alone, the head reads those of both",
             "blend": "what compression leaves is taught by the pair anew, and no training went on from the network",
             "rotations": "the head of the pair has no place for turned classes",
+            "pile_teach": "unlabelled images teach the features of one extractor, the head reads those of two",
             "pile_distill": "the old network stands beside the new one, so there is nothing to distil",
         }
     )

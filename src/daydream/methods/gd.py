@@ -23,6 +23,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -102,6 +103,13 @@ class GD(Method[GDSettings]):
     reports = "cnn"
     head = "linear"
     carries = frozenset({"blend", "erase", "augment"})
+    refuses = MappingProxyType(
+        {
+            "imagine": "its three teachers judge images, and a counterpart is a map inside the network",
+            "pile_teach": "three teachers judge unlabelled images already",
+            "pile_distill": "three teachers judge unlabelled images already",
+        }
+    )
 
     def check(self, stream: Stream) -> None:
         counts, most = stream.train.counts(), 0

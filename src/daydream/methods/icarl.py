@@ -12,6 +12,7 @@ fresh when their classes arrive; a batch holds new images and exemplars in fixed
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -43,6 +44,13 @@ class ICaRL(Method[ICaRLSettings]):
 
     Settings = ICaRLSettings
     head = "linear"
+    refuses = MappingProxyType(
+        {
+            "imagine": "its classes are sigmoids, each by itself, with no mean that counterparts could join",
+            "pile_teach": "soft labels are of a softmax, and its classes are sigmoids, each by itself",
+            "pile_distill": "it distils answers, on every image, and no features",
+        }
+    )
 
     def schedule(self, epoch: int, epochs: int) -> float:
         return FALLS(epoch, epochs)
