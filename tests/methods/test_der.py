@@ -16,7 +16,7 @@ from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
-from daydream.methods.der import old_as_one, rising, warm_up
+from daydream.methods.expanding import old_as_one, rising, warm_up
 from daydream.methods.method import network
 from daydream.nets.extractor import past
 from daydream.protocol.stream import Task

@@ -1,5 +1,6 @@
 """The method of a model, and what it carries, made of its settings."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -129,4 +130,8 @@ def recipe_of(
     recipe: dict[str, Any] = {
         name: getattr(lesson, name) for name in ("epochs", "batch_size", "lr", "updates") if name in own
     }
+    assert lesson.epochs is not None
+    if "compression_epochs" in own:  # as long beside the other training as its paper has it
+        usual: Any = kind.Settings
+        recipe["compression_epochs"] = math.ceil(lesson.epochs * usual.compression_epochs / usual.epochs)
     return {**recipe, "base_epochs": lesson.epochs}

@@ -55,7 +55,7 @@ METHODS: dict[str, tuple[str, str]] = {
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
     "der": ("daydream.methods.der:DER", "a new extractor for every task beside the frozen old ones: the network grows"),
     "der-pruned": (
-        "daydream.methods.der:PrunedDER",
+        "daydream.methods.der_pruned:PrunedDER",
         "der whose extractors lose the channels that matter least",
     ),
     "foster": (

@@ -49,10 +49,6 @@ class Replay(Method[ReplaySettings]):
     Settings = ReplaySettings
     replays = True
 
-    def stages(self, task: Task) -> list[Stage]:
-        train = self.classify(task, task.train, self.settings.base_epochs) if task.is_base else self.increment(task)
-        return [train, self.select(task)]
-
     def increment(self, task: Task) -> Stage:
         """Return the stage that learns new classes beside the exemplars of the old ones."""
         settings = self.settings
