@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import call
 from forked import killed
 from tiny_runs import KillAt, Watch, tiny_experiment, without_times
 
 from daydream.engine import Interrupted
+from daydream.export.classifier import load_exported
 from daydream.methods import METHODS, load_method
+from daydream.protocol.inference import over_images
 from daydream.storage.run_folder import RunFolder
 
+NOT_EXPORTED = {"ranpac"}
+"""Methods that no single network predicts like."""
 RESULT_KEYS = {
     "method", "data", "reports", "average_nme", "average_cnn", "last_nme", "last_cnn", "forgetting", "parameters",
     "head_parameters", "seconds", "tasks", "config", "evaluated_on",
@@ -44,6 +49,23 @@ def test_memory_keeps_to_its_budget(finished: RunFolder) -> None:
         else:
             assert row["exemplars"] == 0
             assert row["nme"] is None
+
+
+def test_what_it_exports_gives_its_own_scores_or_it_refuses_in_a_line(
+    finished: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, path = finished.config["run"]["method"], tmp_path / "net.safetensors"
+    code, _, said = call(capsys, "export", str(finished.path), "--safetensors", str(path))
+    assert (code, said.count("\n")) == ((2, 1) if name in NOT_EXPORTED else (0, 0)), said
+    if code:
+        return
+    experiment = tiny_experiment(name)
+    found = experiment.restore(finished)
+    assert found is not None
+    test, prepare = experiment.stream.test, experiment.method.setup.prepare
+    _, scores = over_images(lambda x: experiment.method.predict(found[2], x), test, prepare)
+    ours = load_exported(path).scores(test.pixels.fetch(torch.arange(len(test))))
+    torch.testing.assert_close(ours, scores, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ gain of generators must be told from that of the weight, and from that of any ma
 
 - `nothing`: no counterparts, the real images' weight as if there were (equal weights);
 - `exemplars`: the exemplar's own map, once for each counterpart;
-- `real`: maps of other training images of the exemplar's class. An oracle, and the most that counterparts could give.
+- `real`: maps of other training images of the exemplar's class. An oracle, and the most that counterparts could give;
+- `hard` (`hard.py`): the exemplar's map where the current network is less sure of it.
 
 All else is as with generators: the same unlabelled images, in the same batches.
 """

@@ -7,6 +7,9 @@ share r ~ U(0, 1) drawn for each counterpart,
 
     h' = h + REACH r |h| g / |g|.
 
+A control: it answers whether counterparts that no increment can learn by heart would pay. They did not clear the bar of
+equal weights (docs/notebook/controls.md), so no recipe has them.
+
 Shapes: B exemplars in a batch, n counterparts of each, c x h x w maps.
 """
 
