@@ -92,7 +92,7 @@ def test_similarities_may_all_move_alike_which_a_distance_between_them_would_not
     """Features drawn together about a direction: who is near whom stays, every similarity grows."""
     v = F.normalize(randomly(6, 8), dim=1)
     far = torch.zeros(6, 1, dtype=torch.float64)
-    alike = torch.cat([v, far + 1], dim=1)  # each similarity s becomes (s + 1) / 2
+    alike = torch.cat([v, far + 3], dim=1)  # each similarity s becomes (s + 9) / 10
     swapped = torch.cat([v[torch.randperm(6, generator=torch.Generator().manual_seed(1))], far], dim=1)
     v = torch.cat([v, far], dim=1)
     assert float(topology(alike, v)) == pytest.approx(-1, abs=1e-5)
