@@ -114,7 +114,7 @@ def test_anchors_are_the_nearest_images_of_their_vertices_and_large_clusters_ran
     phi = F.normalize(features, dim=1)
     points, real = by_class(phi, labels)
     centres = k_means(points, real, 5, torch.Generator().manual_seed(1))
-    gaps = torch.tensor([[float((phi[i] - m).square().sum()) for m in centres[i % 3]] for i in range(60)])  # label i % 3
+    gaps = torch.tensor([[float((phi[i] - m).square().sum()) for m in centres[labels[i]]] for i in range(60)])
     owner = gaps.argmin(1)
     for c in range(3):
         chosen, sizes = index[5 * c : 5 * c + 5].tolist(), []
