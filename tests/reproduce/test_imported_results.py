@@ -111,6 +111,17 @@ def test_two_results_of_one_run(tmp_path: Path) -> None:
         plan_from(there, "depth")
 
 
+def test_two_results_in_two_folders_name_the_folders_to_choose_from(tmp_path: Path) -> None:
+    here, there = tmp_path / "all" / "one", tmp_path / "all" / "other"
+    write(here / "a.json", THERE, "depth", "d1")
+    write(there / "a.json", THERE, "depth", "d1", 67.0)
+    with pytest.raises(UserError, match="two results of d1") as error:
+        plan_from(tmp_path / "all", "depth")
+    assert str(error.value).endswith(f"name the folder to go by, --from {here} or --from {there}")
+    assert "\n" not in str(error.value)
+    assert done(plan_from(there, "depth")) == ["d1"]
+
+
 def test_a_result_that_cannot_be_read_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     there = tmp_path / "there"
     write(there / "good.json", THERE, "depth", "d1")

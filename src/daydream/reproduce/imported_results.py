@@ -76,8 +76,14 @@ def _made(job: Job, found: Found) -> str:
     first, *others = fitting
     for other in others:
         if _numbers(other, tasks) != _numbers(first, tasks):
-            raise UserError(f"--from has two results of {job.name}: {first} and {other}; leave one of them out")
+            raise UserError(f"--from has two results of {job.name}: {first} and {other}; {_remedy(first, other)}")
     return str(first)
+
+
+def _remedy(first: Path, other: Path) -> str:
+    if first.parent == other.parent:
+        return "leave one of them out"
+    return f"name the folder to go by, --from {first.parent} or --from {other.parent}"
 
 
 def _numbers(path: Path, tasks: int | None) -> list[Any]:
