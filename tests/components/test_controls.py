@@ -113,14 +113,14 @@ def test_distillation_is_as_beside_generators(source: str) -> None:
 
 def test_an_oracle_is_marked_wherever_it_is_named(tmp_path: Path) -> None:
     for source in ("real", "exemplars"):
-        experiment = tiny_experiment("dream", {"tasks": 2}, {"counterparts_from": source})
+        experiment = tiny_experiment("imagine", {"tasks": 2}, {"counterparts_from": source})
         experiment.start(tmp_path / source, Watch())
         assert ("oracle" in headline(experiment)) == (source == "real")
     oracle, copies = read_runs([tmp_path / "real", tmp_path / "exemplars"])
     assert oracle.config["oracle"] is True
-    assert oracle.variant == "dream --counterparts-from real (oracle)"
-    assert copies.variant == "dream --counterparts-from exemplars"
-    assert variants([oracle.config]) == ["dream (oracle)"]
+    assert oracle.variant == "imagine --counterparts-from real (oracle)"
+    assert copies.variant == "imagine --counterparts-from exemplars"
+    assert variants([oracle.config]) == ["imagine (oracle)"]
     assert not has_generators(copies)
 
 

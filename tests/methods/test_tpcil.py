@@ -20,6 +20,7 @@ from daydream.experiment.experiment import Experiment
 from daydream.methods import METHODS, tpcil
 from daydream.methods.method import network
 from daydream.methods.tpcil import TPCIL, anchors, marks_of
+from daydream.nets.kmeans import by_class, k_means
 from daydream.protocol.stream import Task
 from daydream.report.beside_paper import paper_cell
 from daydream.report.gather import Run
@@ -127,14 +128,23 @@ def test_anchors_are_the_nearest_images_of_their_vertices_and_large_clusters_ran
     assert labels[index].tolist() == [0] * 5 + [1] * 5 + [2] * 5
     assert ranks.tolist() == list(range(5)) * 3
     assert len(set(index.tolist())) == 15
-    phi = F.normalize(features, dim=1)
     torch.testing.assert_close(vertices.norm(dim=1), torch.ones(15))
+    phi = F.normalize(features, dim=1)
+    points, real = by_class(phi, labels)
+    centres = k_means(points, real, 5, torch.Generator().manual_seed(1))
+    gaps = torch.tensor([[float((phi[i] - m).square().sum()) for m in centres[labels[i]]] for i in range(60)])
+    owner = gaps.argmin(1)
     for c in range(3):
-        places, theirs = (labels == c).nonzero().squeeze(1).tolist(), vertices[5 * c : 5 * c + 5]
-        for vertex, chosen in zip(theirs, index[5 * c : 5 * c + 5].tolist(), strict=True):
-            nearest = max(places, key=lambda i: float(phi[i] @ vertex))
-            if nearest != chosen:  # then that image belongs to another vertex
-                assert (theirs @ phi[nearest]).argmax() != (theirs @ vertex).argmax()
+        chosen, sizes = index[5 * c : 5 * c + 5].tolist(), []
+        assert sorted(owner[chosen].tolist()) == list(range(5))
+        for vertex, anchor in zip(vertices[5 * c : 5 * c + 5], chosen, strict=True):
+            k = int(owner[anchor])
+            torch.testing.assert_close(vertex, F.normalize(centres[c, k], dim=0))
+            cluster = [i for i in range(60) if i % 3 == c and owner[i] == k]
+            sizes.append(len(cluster))
+            # Two images of one cluster are as far from their mean: rounding decides.
+            assert float(gaps[anchor, k]) <= float(gaps[cluster, k].min()) + 1e-6
+        assert sizes == sorted(sizes, reverse=True)
 
 
 def test_ranks_follow_the_sizes_of_clusters() -> None:

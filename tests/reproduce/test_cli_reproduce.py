@@ -168,7 +168,7 @@ def test_parts_draw_what_is_finished(capsys: pytest.CaptureFixture[str], tmp_pat
     picture = tmp_path / "here" / "parts" / "parts.png"
     found = json.loads(out)
     assert found["picture"] == str(picture)
-    assert [cell["state"] for cell in found["cells"]] == ["done", "done", *["not run"] * 15]
+    assert [cell["state"] for cell in found["cells"]] == ["done", "done", *["not run"] * 11]
     there = ["--out", str(tmp_path / "there"), "--from", str(tmp_path / "here"), "--no-run", "--format", "md"]
     code, out, err = call(capsys, *two, *there)
     assert code == 0, err

@@ -45,7 +45,7 @@ def test_every_cell_is_drawn_in_the_panels_of_its_method(tmp_path: Path, monkeyp
     assert draw(plan, tmp_path / "parts.png")
     lines = [[line.get_label() for line in axes.lines] for axes in drawn[0].axes]
     assert lines[0::2] == lines[1::2]
-    assert [len(names) for names in lines[0::2]] == [6, 1, 6, 2, 2]
+    assert [len(names) for names in lines[0::2]] == [5, 1, 3, 2, 2]
     assert list(chain.from_iterable(lines[0::2])) == [cell.row for cell in plan.cells]
     looks = [[(line.get_color(), line.get_marker()) for line in axes.lines] for axes in drawn[0].axes]
     assert all(len(set(panel)) == len(panel) for panel in looks)

@@ -29,12 +29,6 @@ RUNS: dict[str, dict[str, Values]] = {
         "imagination": IMAGINATION,
         "pile": PILE,
     },
-    "dream": {
-        "run": RUN | {"method": "dream"},
-        "data": {},
-        "method": RECIPE,
-        "imagination": IMAGINATION,
-        "pile": PILE,
-    },
+    "dream": {"run": RUN | {"method": "dream"}, "data": {}, "method": RECIPE},
     "joint": {"run": RUN | {"method": "joint"}, "data": {}, "method": RECIPE | {"base_epochs": 18}},
 }

@@ -8,7 +8,6 @@ Shapes: N pictures, D features, C classes.
 
 import contextlib
 import importlib.util
-import json
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,9 @@ from safetensors import SafetensorError, safe_open
 
 from daydream.data.cache import cache_folder
 from daydream.data.decode_pool import few_at_a_time
+from daydream.errors import UserError
 from daydream.export.runtime import onnxruntime
+from daydream.learner.exact_words import About, Newer, check_model, words_of
 from daydream.learner.rejection import check_share, threshold
 
 log = logging.getLogger("daydream")
@@ -32,6 +33,8 @@ FOLDER = "networks"
 """Of the cache."""
 IDENTITY = re.compile(r"[0-9a-f]{32}")
 GROUP = 32
+DAMAGE = (OSError, SafetensorError, UserError, Newer, LookupError, ValueError, TypeError, RuntimeError, AttributeError)
+"""What reading a damaged file may raise."""
 TINY = 1e-12  # what torch's normalisation divides by at least
 
 
@@ -83,10 +86,10 @@ def opened(path: Path) -> Quick | None:
         return None
     try:
         with safe_open(path, framework="np") as file:
-            about = json.loads((file.metadata() or {})["about"])
+            about = words_of(file.metadata())
             weight, bias, confidences = (file.get_tensor(name) for name in ("weight", "bias", "confidences"))
         return _made(about, weight, bias, confidences)
-    except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
+    except DAMAGE as error:  # what is wrong with it, the way by torch says
         log.debug("no quick way: %s", error)
         return None
 
@@ -100,23 +103,26 @@ def files(identity: str, projection: tuple[int, int] | None) -> tuple[Path, Path
     return folder / f"{identity}.onnx", projected
 
 
-def _made(about: Any, weight: Numbers, bias: Numbers, confidences: Numbers) -> Quick | None:
+def _made(about: About, weight: Numbers, bias: Numbers, confidences: Numbers) -> Quick | None:
     words, look = about["model"], about["prepare"]
+    check_model(words)
     names, projection = words["names"][0], words["projection"]
     graph, projected = files(words["embedding"], None if projection is None else (projection[0], projection[1]))
-    there = graph.is_file() and words["temperature"] is not None and (projected is None or projected.is_file())
-    fits = weight.ndim == 2 and bias.shape == weight.shape[:1] == (len(names),) and 8 <= int(look["size"]) <= 1024
-    if not (there and fits):
+    temperature = words["temperature"]
+    there = graph.is_file() and (projected is None or projected.is_file())
+    fits = weight.ndim == 2 and bias.shape == weight.shape[:1] == (len(names),) and confidences.ndim == 1
+    numbers = all(value.dtype.kind == "f" and np.isfinite(value).all() for value in (weight, bias, confidences))
+    if temperature is None or not (there and fits and numbers):
         return None
     return Quick(
         session=onnxruntime().InferenceSession(str(graph), providers=["CPUExecutionProvider"]),
         names=tuple(names),
-        size=int(look["size"]),
+        size=look["size"],
         mean=np.array(look["mean"], np.float32).reshape(1, 3, 1, 1),
         std=np.array(look["std"], np.float32).reshape(1, 3, 1, 1),
         weight=weight,
         bias=bias,
         projection=None if projected is None else np.load(projected, allow_pickle=False).astype(np.float64),
-        temperature=float(words["temperature"]),
+        temperature=temperature,
         confidences=confidences,
     )

@@ -1,6 +1,6 @@
 """The picture of the grid `parts`: accuracy on old and on new classes after each task, with and without each part.
 
-A pair of panels for each method, so that a part's line is never one of seventeen; the axes are the same in all of them.
+A pair of panels for each method, so that a part's line is never one of many; the axes are the same in all of them.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "erase": {"color": "#cc79a7", "marker": "^"},
     "short": {"color": "#b8860b", "marker": "v"},
     "pile-distill": {"color": "#56b4e9", "marker": "P"},
+    "pile-teach": {"color": "#808000", "marker": "*"},
     "parts": {"color": "#009e73", "marker": "D"},
     "generators": {"color": "#5b4bb5", "marker": "x"},
 }
