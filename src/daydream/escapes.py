@@ -3,7 +3,10 @@
 A web page has its own escaping (jinja2's), JSON too.
 """
 
+import json
+import math
 import re
+from typing import Any
 
 CONTROLS = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "␡"}
 """Control characters by the pictures of them; an escape sequence then shows, and does nothing."""
@@ -12,6 +15,8 @@ UNSEEN = [*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x20
 PICTURES = CONTROLS | dict.fromkeys(UNSEEN, "\N{REPLACEMENT CHARACTER}")
 TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
 HTML = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+ENDLESS = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{309}")
+"""A number that may be larger than any: JSON's 1e999 is read as infinite."""
 FORMULA = re.compile(r"[=+\-@\t\r＝＋－＠]")
 """How a cell begins that a spreadsheet would carry out."""
 
@@ -36,3 +41,16 @@ def tex(text: str) -> str:
     """Return a text as it is to be read in LaTeX: no command, no line of its own."""
     flat = " ".join(text.split()).translate(dict.fromkeys(PICTURES, "?"))
     return re.sub(r"[\\~^&%$#_{}±–]", lambda found: TEX.get(found[0], f"\\{found[0]}"), flat)
+
+
+def from_json(text: bytes) -> Any:
+    """Read JSON: what is no number there (NaN, Infinity, 1e999) is nothing; what no output could write is refused."""
+    finite = {"parse_float": _finite} if ENDLESS.search(text) else {}
+    value = json.loads(text.decode(), parse_constant=lambda _: None, **finite)
+    if b"\\u" in text:  # half a pair of surrogates is no text; a byte of a file's name, escaped by Python, is one
+        json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return value
+
+
+def _finite(text: str) -> float | None:
+    return value if math.isfinite(value := float(text)) else None

@@ -1,5 +1,6 @@
 """JSON that is well formed and of the wrong shape is named in a line, and hides no other run."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,26 @@ def test_a_bad_run_is_named_and_hides_no_other(
         code, _, err = call(capsys, words[0], str(tmp_path / "bad"), *words[1:])
         assert (code, err.count("\n")) == (2, 1), err
         assert f"{file} is damaged" in err
+
+
+def test_half_a_character_is_no_text_and_hides_no_other(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """JSON can spell it, and no output can write it."""
+    write_run(tmp_path / "good")
+    edited(write_run(tmp_path / "bad") / "config.json", lambda c: c["run"].update(order="\ud800"))
+    code, out, err = call(capsys, "list", str(tmp_path))
+    assert code == 0, err
+    assert str(tmp_path / "good") in out
+    code, _, err = call(capsys, "show", str(tmp_path / "bad"))
+    assert (code, err.count("\n")) == (2, 1), err
+
+
+def test_a_number_larger_than_any_is_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    path = run / "result.json"
+    path.write_text(path.read_text().replace('"seconds"', '"more": 1e999, "seconds"'))
+    code, out, err = call(capsys, "show", str(run), "--json")
+    assert code == 0, err
+    assert json.loads(out, parse_constant=lambda name: name)["more"] is None
 
 
 @pytest.mark.parametrize(

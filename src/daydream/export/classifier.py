@@ -16,6 +16,7 @@ from torch import Tensor
 
 from daydream.data.augment import Prepare
 from daydream.errors import UserError
+from daydream.escapes import from_json
 from daydream.export.onnx import export_onnx, export_state_dict
 from daydream.methods.method import Method
 from daydream.nets.extractor import Extractor, Joined
@@ -106,7 +107,7 @@ def load_exported(path: Path) -> Classifier:
     if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is no network written by `daydream export`")
     with naming_damage(path):
-        about = json.loads(metadata["about"])
+        about = from_json(metadata["about"].encode())
         kind = about.get("kind", "Network")
         require(kind in KINDS, f"it holds a network of kind '{kind}'; this daydream knows {', '.join(KINDS)}")
         require(not (wrong := mismatch(about, Exported, "")), wrong)

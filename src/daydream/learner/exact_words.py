@@ -3,11 +3,11 @@
 Imports no torch: predictions without torch read it too.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from daydream import __version__
+from daydream.escapes import from_json
 from daydream.settings import mismatch, require
 
 FORMAT = 1
@@ -54,7 +54,7 @@ class About(TypedDict):
 def words_of(metadata: Mapping[str, str] | None) -> About:
     """Return the words of a file's metadata, once they are known to be ours and of their types."""
     require((metadata or {}).get("kind") == KIND, "it is no model of the exact learner")
-    about: Any = json.loads((metadata or {})["about"], parse_constant=lambda _: None)
+    about: Any = from_json((metadata or {})["about"].encode())
     _check_format(about)
     require(not (wrong := mismatch(about, About, "")), wrong)
     checked: About = about

@@ -34,6 +34,7 @@ from daydream import __version__, atomic
 from daydream.components.carried import kinds_of
 from daydream.data.images import ImageSet, Resident
 from daydream.errors import UserError
+from daydream.escapes import from_json
 from daydream.learner import exact_file
 from daydream.learner.making import complete
 from daydream.learner.model import ClassRecord, LessonRecord, Model, Preprocessing
@@ -121,7 +122,7 @@ def read(path: Path, device: torch.device) -> Model:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
     with _damage(path):
-        about = json.loads(members["model.json"])
+        about = from_json(members["model.json"])
         model = _model(about, load(members["tensors.safetensors"]), load(members["images.safetensors"]), device)
         return replace(model, exact=_checked_exact(members.get(EXACT, b""), model))
 
@@ -158,7 +159,7 @@ def _members(file: Any, size: int) -> dict[str, bytes]:
         require(plain and sum(entry.file_size for entry in entries) <= size, "its members are not stored as they are")
         about = [entry for entry in entries if entry.filename == MEMBERS[0]]
         require(len(about) == 1 and about[0].file_size <= JSON_BYTES, f"it has no {MEMBERS[0]}")
-        _check_format(json.loads(archive.read(about[0])))
+        _check_format(from_json(archive.read(about[0])))
         names = sorted(entry.filename for entry in entries)
         require(names in (sorted(MEMBERS), sorted((*MEMBERS, EXACT))), "its members are not a model's")
         return {entry.filename: archive.read(entry) for entry in entries}

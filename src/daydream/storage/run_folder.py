@@ -15,6 +15,7 @@ from typing import Any
 
 from daydream import atomic
 from daydream.errors import UserError
+from daydream.escapes import from_json
 from daydream.settings import mismatch
 from daydream.storage.older import upgraded
 from daydream.storage.records import ROWS, Latest, Result, StoredConfig
@@ -119,7 +120,7 @@ class RunFolder:
         for number, line in enumerate(lines, 1):
             if line.endswith(b"\n"):
                 try:
-                    rows.append(loads(line))
+                    rows.append(from_json(line))
                 except (ValueError, RecursionError) as error:
                     raise UserError(f"{path} is damaged: line {number} is not JSON") from error
                 if wrong := wrong_row(rows[-1]):
@@ -229,7 +230,7 @@ def resume_command(path: Path) -> str:
 def read_json(path: Path, record: Any = Any) -> dict[str, Any]:
     """Read a JSON file of a run as a record; one that is not JSON, or is not like the record, is named."""
     try:
-        value = loads(atomic.read(path, JSON_BYTES))
+        value = from_json(atomic.read(path, JSON_BYTES))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -238,11 +239,6 @@ def read_json(path: Path, record: Any = Any) -> dict[str, Any]:
         raise UserError(f"{path} is damaged: {wrong}")
     found: dict[str, Any] = value
     return found
-
-
-def loads(text: bytes) -> Any:
-    """Read JSON; what is no number there (NaN, Infinity) is nothing."""
-    return json.loads(text, parse_constant=lambda _: None)
 
 
 def wrong_row(row: Any) -> str:
