@@ -1,279 +1,250 @@
-"""New classes from folders of one's own images: `imagine` against `replay` against fine-tuning, at 64 pixels.
+"""The exact learner beside the classifiers one would try first, on the same frozen features of real pictures.
 
-    python benchmarks/own_images.py ROOT --out DIR [--methods imagine replay finetune] [--seeds 1 2 3]
+    python benchmarks/exact.py tiny-imagenet ROOT [--classes 20] [--per-class 5 10 20 100] [--draws 5] [--out FILE]
+    python benchmarks/exact.py cifar100 ROOT
 
-ROOT is an unpacked Tiny-ImageNet (train/ID/images/*.JPEG, val/images, val/val_annotations.txt), 150 classes or more.
-A seed draws 20 base classes, three times 10 new ones and 100 others, whose training images are the unlabelled pile, and
-is the models' seed too. All are laid out as folders, by links, and learnt as a user would: a model file that learns a
-folder, is saved, loaded, and learns the next. After each lesson `test` judges the official validation images of all
-classes known; none of them is trained on, held out or calibrated with. Accuracy is that of the head (CNN): the learner
-predicts by no other means.
+ROOT is an unpacked Tiny-ImageNet (train/ID/images/*.JPEG, val/) or CIFAR-100's python archive. A draw takes some
+classes, and of each some training pictures; the nested 5, 10, 20, 100 of a draw are the same pictures for every
+classifier, and what is judged are all test pictures of those classes. Features are those of a frozen network
+(EfficientNet-lite0 unless said otherwise) on pictures enlarged to `--side`. All others get all pictures at once; the
+exact learner gets them in three lessons.
 
-What must be equal is set, not chosen: image size, network, epochs, batch, learning rate, 20 exemplars of each class
-(fine-tuning keeps none), a tenth of each class held out. Base lessons of one seed draw the same random numbers; that of
-fine-tuning differs by its linear head, that of `imagine` by the generators trained after it. `imagine` is given the
-pile in every lesson.
+The others, from scikit-learn: logistic regression on standardised features, its strength chosen by five-fold
+cross-validation (`--tune`) or C = 0.01; linear discriminant analysis with Ledoit-Wolf shrinkage; nearest class mean and
+five nearest neighbours, both by cosine. `imbalanced` is ten pictures of each class and 200 of one. HOG and logistic
+regression see the pictures themselves (`hog.py`), no network.
 
-The network is `resnet18`, the usual one, which `daydream learn` takes for images of 64 pixels. Its stem (7x7, stride 2,
-pooling) leaves maps of 4 x 4 pixels at the cut. `--backbone resnet18-small` has a 3x3 stem and maps of 16 x 16; it fits
-so small images better and costs about 15 times the arithmetic.
-
-With 450 images of a class to train on and 60 epochs, a run has 4,260 steps of 128 images in its base lesson, 2,160 to
-2,460 in each other (exemplars take places in a batch), and `imagine` 4,000 updates of generators besides: estimated,
-not measured, at one to two minutes on an H200. A finished pair of method and seed is a file DIR/METHOD-SEED.json and is
-not run again. Processes with other `--methods` may run side by side on the same DIR, and share the folders.
+It also prints, of the exact learner and of logistic regression, the calibration error on test pictures, and how well
+the highest probability, which `--reject` goes by, tells known classes from others (area under the ROC curve).
 """
 
 import argparse
-import contextlib
-import hashlib
 import json
-import os
 import platform
-import random
-import shutil
 import statistics
-import sys
-import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import sklearn
 import torch
+from hog import hog
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
-from daydream import Learner, __version__, atomic
-from daydream.data.decode import folders_in, images_in
-from daydream.errors import UserError
-from daydream.learner.learner import TestReport
-from daydream.methods import load_method
+from daydream import __version__
+from daydream.data import source
+from daydream.data.augment import Prepare
+from daydream.data.images import ImageSet, Resident
+from daydream.learner import exact
+from daydream.learner.calibration import expected_calibration_error
+from daydream.learner.embedding import Embedder, FeatureCache
+from daydream.nets.efficientnet_lite import normalisation
+from daydream.nets.network import Network
 
-MODEL = {"image_size": 64, "memory": 20, "generator_width": 128, "cut": "stage3"}
-LESSON = {"batch_size": 128, "lr": 0.1, "held_out": 0.1, "keep_held_out": 50}
+Rows = dict[str, dict[str, list[float]]]
+"""By name and column, a number for each draw."""
+OURS, LOGISTIC, HOG = "exact learner", "logistic regression", "HOG + logistic regression"
+POOL, IMBALANCED = 200, (200, 10)
+
+
+def enlarged(images: ImageSet, side: int) -> ImageSet:
+    """Return pictures enlarged by Pillow, as one's own pictures are scaled."""
+    whole = images.pixels.fetch(torch.arange(len(images))).permute(0, 2, 3, 1).numpy()
+    scaled = [np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR)) for image in whole]
+    return ImageSet(Resident(torch.from_numpy(np.stack(scaled)).permute(0, 3, 1, 2)), images.labels, images.class_names)
 
 
 @dataclass(frozen=True)
-class Classes:
-    """The classes of one seed, by id: those of each lesson, and those of the pile."""
+class Pool:
+    """Features of the first pictures of each class."""
 
-    lessons: tuple[tuple[str, ...], ...]
-    pile: tuple[str, ...]
+    frozen: list[Tensor]
+    hog: list[Tensor]
 
-    @classmethod
-    def drawn(cls, tree: Path, sizes: Sequence[int], pile: int, seed: int) -> "Classes":
-        found = folders_in(tree / "train")
-        if sum(sizes) + pile > len(found):
-            raise UserError(
-                f"{tree} has {len(found)} classes, but {sum(sizes)} to learn and {pile} unlabelled are asked"
+
+def pool(images: ImageSet, classes: list[int], most: int, embed: Embedder, side: int) -> Pool:
+    """Return the features of the first pictures of each class, by the network and by hand."""
+    found = Pool([], [])
+    for label in classes:
+        mine = images.select((images.labels == label).nonzero().squeeze(1)[:most])
+        found.frozen.append(embed(enlarged(mine, side).pixels))
+        found.hog.append(hog(mine.pixels.fetch(torch.arange(len(mine)))))
+    return found
+
+
+def of_ours(features: Tensor, labels: Tensor, test: Tensor) -> tuple[Tensor, exact.ExactModel]:
+    """Learn in three lessons, and return scores of the test pictures in the order of labels."""
+    names = [f"{label:04d}" for label in range(int(labels.max()) + 1)]
+    digests = torch.arange(len(labels))
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    model = None
+    for part in order.chunk(3):
+        model = exact.learn(model, "", names, labels[part], digests[part], features[part])
+    assert model is not None
+    place = torch.tensor([model.names.index(name) for name in names])
+    return exact.probabilities(model, test)[:, place], model
+
+
+def others(tune: bool) -> dict[str, Callable[[], Any]]:
+    """Return what makes each of the others."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+    from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import Normalizer, StandardScaler
+
+    def logistic() -> Any:
+        if tune:
+            return LogisticRegressionCV(
+                Cs=[1e-3, 1e-2, 1e-1], cv=5, max_iter=200, class_weight="balanced", scoring="balanced_accuracy"
             )
-        order = iter(random.Random(seed).sample(found, sum(sizes) + pile))
-        return cls(tuple(tuple(next(order) for _ in range(size)) for size in sizes), tuple(order))
+        return LogisticRegression(C=0.01, max_iter=300, class_weight="balanced")
 
-
-def tree_of(root: Path) -> Path:
-    """Return the folder that holds train/ and val/."""
-    for tree in (root, root / "tiny-imagenet-200"):
-        if (tree / "train").is_dir() and (tree / "val" / "val_annotations.txt").is_file():
-            return tree.resolve()
-    raise UserError(f"{root} holds no Tiny-ImageNet: expected train/ and val/val_annotations.txt")
-
-
-def laid_out(place: Path, tree: Path, classes: Classes) -> Path:
-    """Return a folder with learn/N, test/N (all classes of lessons 1 to N) and pile, made if it is not there.
-
-    It is made under another name and renamed: a process beside this one may be making it too.
-    """
-    digest = hashlib.sha256(repr((str(tree), classes)).encode()).hexdigest()[:12]
-    place.mkdir(parents=True, exist_ok=True)
-    final = place.resolve() / digest
-    if not final.is_dir():
-        made = Path(tempfile.mkdtemp(dir=place, prefix=".making-"))
-        link_all(made, tree, classes)
-        try:
-            made.rename(final)
-        except OSError:
-            if not final.is_dir():
-                raise
-            shutil.rmtree(made)
-    return final
-
-
-def link_all(top: Path, tree: Path, classes: Classes) -> None:
-    """Fill a folder with links to the images of a tree."""
-    annotated: dict[str, list[str]] = {}
-    for line in (tree / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines():
-        name, wnid, *_ = line.split("\t")
-        annotated.setdefault(wnid, []).append(str(tree / "val" / "images" / name))
-    for number, lesson in enumerate(classes.lessons, 1):
-        known = [wnid for names in classes.lessons[:number] for wnid in names]
-        link({wnid: tree / "train" / wnid / "images" for wnid in lesson}, top / "learn" / str(number))
-        link({wnid: Path("../../val") / wnid for wnid in known}, top / "test" / str(number))
-        for wnid in lesson:
-            link({os.path.basename(path): path for path in annotated.get(wnid, [])}, top / "val" / wnid)
-    paths = [path for wnid in classes.pile for path in images_in(tree / "train" / wnid / "images")]
-    link({os.path.basename(path): path for path in paths}, top / "pile")
-
-
-def link(targets: dict[str, Any], folder: Path) -> None:
-    folder.mkdir(parents=True)
-    for name, target in targets.items():
-        (folder / name).symlink_to(target)
-
-
-def run(method: str, seed: int, folders: Path, classes: Classes, settings: dict[str, Any], device: str) -> list[Any]:
-    """Teach a model lesson by lesson, and return what each gave."""
-    pile = folders / "pile" if load_method(method).imagines else None
-    steps, known = [], list[str]()
-    with tempfile.TemporaryDirectory() as place:
-        model = Path(place) / "model.daydream"
-        for number, (new, lesson) in enumerate(zip(classes.lessons, settings["lessons"], strict=True), 1):
-            start = time.perf_counter()
-            learner = (
-                Learner.load(model, device=device)
-                if known
-                else Learner.create(device=device, method=method, seed=seed, **settings["model"])
-            )
-            record = learner.learn(folders / "learn" / str(number), pile, **lesson)
-            learner.save(model)
-            seconds = time.perf_counter() - start
-            report = learner.test(folders / "test" / str(number))
-            step = {
-                "classes": len(known) + len(new),
-                "accuracy": report.accuracy,
-                "old": share(report, known) if known else None,
-                "new": share(report, new),
-                "calibration_error": report.calibration_error,
-                "seconds": round(seconds, 1),
-                "test_images": sum(report.images.values()),
-                "lesson": asdict(record),
-            }
-            steps.append(step)
-            known += new
-            about = f"{method}, seed {seed}, {len(known)} classes"
-            print(f"{about}: {report.accuracy:.2f} % in {seconds:.0f} s", flush=True)
-    return steps
-
-
-def share(report: TestReport, names: Sequence[str]) -> float:
-    """Return the accuracy on the images of some classes."""
-    right = sum(report.per_class[name] * report.images[name] for name in names)
-    return round(right / sum(report.images[name] for name in names), 2)
-
-
-def stored(file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a result that is there already; one of other settings is the user's to take away."""
-    if not file.exists():
-        return None
-    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    if result["settings"] != settings:
-        raise UserError(f"{file} was made with other settings: take it away, or give another --out")
-    return result
-
-
-def made(file: Path, method: str, seed: int, given: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Run a method with a seed and write what it gave."""
-    tree = tree_of(given.root)
-    classes = Classes.drawn(tree, settings["sizes"], settings["pile_classes"], seed)
-    folders = laid_out(given.folders or given.out / "folders", tree, classes)
-    steps = run(method, seed, folders, classes, settings, given.device)
-    result = {
-        "method": method,
-        "seed": seed,
-        "average": round(statistics.mean(step["accuracy"] for step in steps), 2),
-        "accuracy_of": "the head (CNN), on the official validation images",
-        "steps": steps,
-        "settings": settings,
-        "classes": asdict(classes),
-        "device": torch.cuda.get_device_name() if given.device.startswith("cuda") else f"CPU, {platform.machine()}",
-        "daydream": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+    return {
+        LOGISTIC: lambda: make_pipeline(StandardScaler(), logistic()),
+        "logistic regression, raw": logistic,
+        "shrinkage LDA": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
+        "nearest mean": lambda: make_pipeline(Normalizer(), NearestCentroid()),
+        "5 nearest": lambda: KNeighborsClassifier(5, metric="cosine"),
+        HOG: lambda: make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300, class_weight="balanced")),
     }
-    atomic.write_json(file, result)
 
 
-def finish(given: argparse.Namespace, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run what is not there yet and no other process is at, and return all results that are there then."""
-    files = {given.out / f"{method}-{seed}.json": (method, seed) for method in given.methods for seed in given.seeds}
-    for file in files:
-        stored(file, settings)  # a result of other settings is said before anything trains
-    for file, (method, seed) in files.items():
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(atomic.locked(given.out / f".{file.name}.lock", f"{file} is another process's"))
-            except UserError as error:
-                print(error, flush=True)
-                continue
-            if not file.exists():
-                made(file, method, seed, given, settings)
-    return [result for file in files if (result := stored(file, settings)) is not None]
-
-
-def show(results: Sequence[dict[str, Any]]) -> None:
-    """Print a row for each method: medians over its seeds, in per cent, with the spread where there are several."""
-    machines = ", ".join(sorted({f"{result['device']}, torch {result['torch']}" for result in results}))
-    heads = [f"{step['classes']} classes" for step in results[0]["steps"]]
-    table = Table(
-        "method", "seeds", *heads, "average", "old, last", "new, last", "seconds a lesson",
-        title=f"accuracy of the head on validation images ({machines})", title_justify="left",
-    )  # fmt: skip
-    for method in dict.fromkeys(result["method"] for result in results):
-        own = [result for result in results if result["method"] == method]
-        after = [spread(result["steps"][number]["accuracy"] for result in own) for number in range(len(heads))]
-        last = [spread(result["steps"][-1][key] for result in own) for key in ("old", "new")]
-        seconds = spread(statistics.median(step["seconds"] for step in result["steps"]) for result in own)
-        table.add_row(method, str(len(own)), *after, spread(result["average"] for result in own), *last, seconds)
-    Console(width=160).print(table)
-
-
-def spread(found: Iterable[float | None]) -> str:
-    """Return the median of some numbers, and where there are several the least and the greatest."""
-    values = [value for value in found if value is not None]
-    if not values:
-        return ""
-    ends = f" ({min(values):.1f} – {max(values):.1f})" if len(values) > 1 else ""
-    return f"{statistics.median(values):.1f}{ends}"
+def auroc(known: Tensor, unknown: Tensor) -> float:
+    """Return how often a known picture's number is above an unknown one's."""
+    both = torch.cat([known, unknown])
+    rank = torch.empty(len(both), dtype=torch.float64)
+    rank[both.argsort()] = torch.arange(1, len(both) + 1, dtype=torch.float64)
+    return float((rank[: len(known)].sum() - len(known) * (len(known) + 1) / 2) / (len(known) * len(unknown)))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("root", type=Path, help="an unpacked Tiny-ImageNet")
-    parser.add_argument("--out", type=Path, required=True, help="where results are, and go")
-    parser.add_argument("--folders", type=Path, help="where images are laid out, by links; by default OUT/folders")
-    parser.add_argument("--methods", nargs="+", default=["imagine", "replay", "finetune"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--base", type=int, default=20, help="classes of the first lesson")
-    parser.add_argument("--steps", type=int, default=3, help="lessons after it")
-    parser.add_argument("--step", type=int, default=10, help="classes of each of them")
-    parser.add_argument("--pile-classes", type=int, default=100)
-    parser.add_argument("--backbone", default="resnet18")
-    parser.add_argument("--base-epochs", type=int, default=60)
-    parser.add_argument("--epochs", type=int, default=60, help="epochs of each lesson after the first")
-    parser.add_argument("--generator-epochs", type=int, default=40)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("data", choices=["tiny-imagenet", "cifar100"])
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--backbone", default="efficientnet-lite0")
+    parser.add_argument("--side", type=int, default=128)
+    parser.add_argument("--classes", type=int, default=20)
+    parser.add_argument("--pool-classes", type=int, default=40, help="classes that draws take theirs from")
+    parser.add_argument("--per-class", type=int, nargs="+", default=[5, 10, 20, 100])
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="write every number here, as JSON")
+    parser.add_argument("--tune", action="store_true", help="choose logistic regression's strength by cross-validation")
     return parser.parse_args()
 
 
+def judge_draw(
+    draw: int, given: argparse.Namespace, train: Pool, test: Pool, rivals: dict[str, Callable[[], Any]], found: Rows
+) -> None:
+    """Add what each classifier gives for each column of one draw."""
+    draws = torch.Generator().manual_seed(draw)
+    order = torch.randperm(given.pool_classes, generator=draws).tolist()
+    mine, rest = order[: given.classes], order[given.classes :]
+    shuffled = [torch.randperm(len(train.frozen[c]), generator=draws) for c in mine]
+    y_test = torch.arange(len(mine)).repeat_interleave(torch.tensor([len(test.frozen[c]) for c in mine]))
+
+    def columns(pool: list[Tensor], classes: list[int]) -> Tensor:
+        return torch.cat([pool[c] for c in classes])
+
+    def add(name: str, column: str, value: float) -> None:
+        found.setdefault(name, {}).setdefault(column, []).append(value)
+
+    for column in [*map(str, given.per_class), "imbalanced"]:
+        many, few = (int(column), int(column)) if column.isdigit() else IMBALANCED
+        counts = [many] + [few] * (len(mine) - 1)
+
+        def taken(pool: list[Tensor], counts: list[int] = counts) -> Tensor:
+            return torch.cat([pool[c][p[:n]] for c, p, n in zip(mine, shuffled, counts, strict=True)])
+
+        x, y = taken(train.frozen), torch.arange(len(mine)).repeat_interleave(torch.tensor(counts))
+        p, model = of_ours(x, y, columns(test.frozen, mine))
+        add(OURS, column, right(p.argmax(1), y_test))
+        judged = {"ours": (p, exact.probabilities(model, columns(test.frozen, rest)) if rest else None)}
+        for name, make in rivals.items():
+            ours, theirs = (train.hog, test.hog) if name == HOG else (train.frozen, test.frozen)
+            rival = make().fit(taken(ours).numpy(), y.numpy())
+            add(name, column, right(torch.from_numpy(rival.predict(columns(theirs, mine).numpy())), y_test))
+            if name == LOGISTIC:
+                known, strange = (
+                    torch.from_numpy(rival.predict_proba(columns(test.frozen, classes).numpy())) if classes else None
+                    for classes in (mine, rest)
+                )
+                judged[name] = (known, strange)
+        for name, (known, strange) in judged.items():
+            add(f"{name}: calibration error", column, 100 * expected_calibration_error(known, y_test))
+            if strange is not None:
+                add(f"{name}: AUROC, unknown classes", column, 100 * auroc(known.amax(1), strange.amax(1)))
+
+
+def right(predicted: Tensor, labels: Tensor) -> float:
+    return 100 * float((predicted == labels).double().mean())
+
+
 def main() -> None:
+    warnings.filterwarnings("ignore")
     given = arguments()
-    epochs = [given.base_epochs] + [given.epochs] * given.steps
-    settings = {
-        "sizes": [given.base] + [given.step] * given.steps,
-        "pile_classes": given.pile_classes,
-        "model": {**MODEL, "backbone": given.backbone},
-        "lessons": [{**LESSON, "epochs": n, "generator_epochs": given.generator_epochs} for n in epochs],
+    module = source(given.data)
+    data = module.load(given.root, module.Settings())
+    net = Network(given.backbone, "linear").requires_grad_(False)
+    embed = Embedder(net, Prepare(*normalisation(given.backbone, data.mean, data.std), given.side), FeatureCache())
+    classes = torch.randperm(len(data.class_names), generator=torch.Generator().manual_seed(0)).tolist()
+    classes = classes[: given.pool_classes]
+    start = time.perf_counter()
+    train = pool(data.train, classes, POOL, embed, given.side)
+    test = pool(data.test, classes, POOL, embed, given.side)
+    print(
+        f"features of {sum(map(len, [*train.frozen, *test.frozen])):,} pictures: {time.perf_counter() - start:.0f} s",
+        flush=True,
+    )
+    rivals, found = others(given.tune), Rows()
+    for draw in range(given.draws):
+        judge_draw(draw, given, train, test, rivals, found)
+        print(f"draw {draw + 1} of {given.draws}: {time.perf_counter() - start:.0f} s", flush=True)
+    show(given, found)
+    if given.out:
+        given.out.write_text(json.dumps(document(given, found), indent=1) + "\n")
+
+
+def document(given: argparse.Namespace, found: Rows) -> dict[str, Any]:
+    """Return every number, and what it takes to get it again."""
+    return {
+        "what": "accuracy of test pictures in per cent, for each draw",
+        "settings": {name: value for name, value in vars(given).items() if name not in ("root", "out")},
+        "versions": {"daydream": __version__, "torch": torch.__version__, "scikit-learn": sklearn.__version__},
+        "machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} thread(s)",
+        "rows": {
+            name: {column: [round(v, 2) for v in values] for column, values in row.items()}
+            for name, row in found.items()
+        },
     }
-    given.out.mkdir(parents=True, exist_ok=True)
-    try:
-        results = finish(given, settings)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
-    if results:
-        show(results)
+
+
+def show(given: argparse.Namespace, found: Rows) -> None:
+    """Print means over draws, and the mean paired difference to ours with its standard error."""
+    title = (
+        f"{given.data}, {given.classes} classes, {given.backbone} at {given.side} pixels, {given.draws} draws: accuracy"
+    )
+    ours = found[OURS]
+    table = Table("pictures a class", *ours, title=title, title_justify="left")
+    for name in [name for name in found if ":" not in name]:
+        cells = []
+        for column, values in found[name].items():
+            gap = [theirs - our for theirs, our in zip(values, ours[column], strict=True)]
+            error = statistics.stdev(gap) / len(gap) ** 0.5 if len(gap) > 1 else 0.0
+            beside = "" if name == OURS else f" ({statistics.mean(gap):+.1f} ± {error:.1f})"
+            cells.append(f"{statistics.mean(values):.1f}{beside}")
+        table.add_row(name, *cells)
+    table.add_section()
+    for name in sorted(name for name in found if ":" in name):
+        table.add_row(name, *(f"{statistics.mean(values):.1f}" for values in found[name].values()))
+    Console(width=190).print(table)
 
 
 if __name__ == "__main__":
