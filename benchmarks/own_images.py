@@ -1,21 +1,20 @@
 """The exact learner beside the classifiers one would try first, on the same frozen features of real pictures.
 
-    python benchmarks/exact.py tiny-imagenet ROOT [--classes 20] [--per-class 5 10 20 100] [--draws 5] [--out FILE]
-    python benchmarks/exact.py cifar100 ROOT
+    python benchmarks/own_images.py tiny-imagenet ROOT [--classes 20] [--per-class 5 10 20 100] [--draws 5] [--out FILE]
+    python benchmarks/own_images.py cifar100 ROOT
+    python benchmarks/own_images.py shapes --pool-classes 30 --per-class 5 10 20
+    python benchmarks/own_images.py folder ROOT          (ROOT/train/CLASS/*.jpg and ROOT/test/CLASS/*.jpg)
 
 ROOT is an unpacked Tiny-ImageNet (train/ID/images/*.JPEG, val/) or CIFAR-100's python archive. A draw takes some
 classes, and of each some training pictures; the nested 5, 10, 20, 100 of a draw are the same pictures for every
-classifier, and what is judged are all test pictures of those classes. Features are those of a frozen network
-(EfficientNet-lite0 unless said otherwise) on pictures enlarged to `--side`. All others get all pictures at once; the
-exact learner gets them in three lessons.
+classifier, and what is judged are 50 test pictures of each class. Features are those of a frozen network
+(EfficientNet-lite0 unless said otherwise) on pictures brought to `--side`. All others (`rivals.py`) get all pictures at
+once; the exact learner gets them in three lessons. `imbalanced` is ten pictures of each class and 200 of one, and
+accuracy there is the mean over classes, as everywhere. HOG sees the pictures themselves (`hog.py`), no network.
 
-The others, from scikit-learn: logistic regression on standardised features, its strength chosen by five-fold
-cross-validation (`--tune`) or C = 0.01; linear discriminant analysis with Ledoit-Wolf shrinkage; nearest class mean and
-five nearest neighbours, both by cosine. `imbalanced` is ten pictures of each class and 200 of one. HOG and logistic
-regression see the pictures themselves (`hog.py`), no network.
-
-It also prints, of the exact learner and of logistic regression, the calibration error on test pictures, and how well
-the highest probability, which `--reject` goes by, tells known classes from others (area under the ROC curve).
+It also prints the calibration error on test pictures, and how well what `--reject` goes by tells known classes from
+those of the pool never shown (area under the ROC curve), beside the highest probability, ours and logistic
+regression's. Then what is answered beside a class, each beside a control (`answers.py`).
 """
 
 import argparse
@@ -24,97 +23,40 @@ import platform
 import statistics
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import sklearn
 import torch
-from hog import hog
-from PIL import Image
+from answers import Lot, exactness, found_mistakes, labelled_next
+from pools import Pool, options, pool
 from rich.console import Console
 from rich.table import Table
+from rivals import HOG, LOGISTIC, RIVALS
 from torch import Tensor
 
 from daydream import __version__
-from daydream.data import source
-from daydream.data.augment import Prepare
-from daydream.data.images import ImageSet, Resident
 from daydream.learner import exact
 from daydream.learner.calibration import expected_calibration_error
-from daydream.learner.embedding import Embedder, FeatureCache
-from daydream.nets.efficientnet_lite import normalisation
-from daydream.nets.network import Network
 
 Rows = dict[str, dict[str, list[float]]]
 """By name and column, a number for each draw."""
-OURS, LOGISTIC, HOG = "exact learner", "logistic regression", "HOG + logistic regression"
-POOL, IMBALANCED = 200, (200, 10)
+OURS = "exact learner"
+IMBALANCED, ANSWERED, STARTED = (200, 10), 20, 5
 
 
-def enlarged(images: ImageSet, side: int) -> ImageSet:
-    """Return pictures enlarged by Pillow, as one's own pictures are scaled."""
-    whole = images.pixels.fetch(torch.arange(len(images))).permute(0, 2, 3, 1).numpy()
-    scaled = [np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR)) for image in whole]
-    return ImageSet(Resident(torch.from_numpy(np.stack(scaled)).permute(0, 3, 1, 2)), images.labels, images.class_names)
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Features of the first pictures of each class."""
-
-    frozen: list[Tensor]
-    hog: list[Tensor]
-
-
-def pool(images: ImageSet, classes: list[int], most: int, embed: Embedder, side: int) -> Pool:
-    """Return the features of the first pictures of each class, by the network and by hand."""
-    found = Pool([], [])
-    for label in classes:
-        mine = images.select((images.labels == label).nonzero().squeeze(1)[:most])
-        found.frozen.append(embed(enlarged(mine, side).pixels))
-        found.hog.append(hog(mine.pixels.fetch(torch.arange(len(mine)))))
-    return found
-
-
-def of_ours(features: Tensor, labels: Tensor, test: Tensor) -> tuple[Tensor, exact.ExactModel]:
-    """Learn in three lessons, and return scores of the test pictures in the order of labels."""
-    names = [f"{label:04d}" for label in range(int(labels.max()) + 1)]
-    digests = torch.arange(len(labels))
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    model = None
-    for part in order.chunk(3):
-        model = exact.learn(model, "", names, labels[part], digests[part], features[part])
+def of_ours(features: Tensor, labels: Tensor) -> exact.ExactModel:
+    """Learn in three lessons."""
+    lot, model = Lot(features, labels), None
+    for part in torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).chunk(3):
+        model = lot.taught(model, part)
     assert model is not None
-    place = torch.tensor([model.names.index(name) for name in names])
-    return exact.probabilities(model, test)[:, place], model
+    return model
 
 
-def others(tune: bool) -> dict[str, Callable[[], Any]]:
-    """Return what makes each of the others."""
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
-    from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import Normalizer, StandardScaler
-
-    def logistic() -> Any:
-        if tune:
-            return LogisticRegressionCV(
-                Cs=[1e-3, 1e-2, 1e-1], cv=5, max_iter=200, class_weight="balanced", scoring="balanced_accuracy"
-            )
-        return LogisticRegression(C=0.01, max_iter=300, class_weight="balanced")
-
-    return {
-        LOGISTIC: lambda: make_pipeline(StandardScaler(), logistic()),
-        "logistic regression, raw": logistic,
-        "shrinkage LDA": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
-        "nearest mean": lambda: make_pipeline(Normalizer(), NearestCentroid()),
-        "5 nearest": lambda: KNeighborsClassifier(5, metric="cosine"),
-        HOG: lambda: make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300, class_weight="balanced")),
-    }
+def by_label(model: exact.ExactModel, features: Tensor) -> Tensor:
+    """Return probabilities, classes in the order of labels."""
+    return exact.probabilities(model, features)[:, sorted(range(len(model.names)), key=model.names.__getitem__)]
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
@@ -125,94 +67,108 @@ def auroc(known: Tensor, unknown: Tensor) -> float:
     return float((rank[: len(known)].sum() - len(known) * (len(known) + 1) / 2) / (len(known) * len(unknown)))
 
 
+def right(predicted: Tensor, labels: Tensor) -> float:
+    return 100 * float((predicted == labels).double().mean())
+
+
+class Draw:
+    """Some classes of a pool, in an order, and of each its training pictures in an order."""
+
+    def __init__(self, number: int, given: argparse.Namespace, pictures: Pool) -> None:
+        draws = torch.Generator().manual_seed(number)
+        order = torch.randperm(len(pictures.names), generator=draws).tolist()
+        self.mine, self.rest, self.pictures = order[: given.classes], order[given.classes :], pictures
+        self.seeds = torch.randint(2**31, (len(self.mine),), generator=draws).tolist()
+        counts = torch.tensor([len(self.test("features", [label])) for label in self.mine])
+        self.truth = torch.arange(len(self.mine)).repeat_interleave(counts)
+
+    def test(self, kind: str, labels: list[int]) -> Tensor:
+        side = self.pictures.test
+        return torch.cat([getattr(side, kind)(label, len(side.pictures[label])) for label in labels])
+
+    def train(self, kind: str, counts: list[int]) -> Tensor:
+        """Return features of the first pictures of each class; the first 100 of a class are shuffled."""
+        return torch.cat([self._class(kind, place, count) for place, count in enumerate(counts)])
+
+    def _class(self, kind: str, place: int, count: int) -> Tensor:
+        side, label = self.pictures.train, self.mine[place]
+        draws = torch.Generator().manual_seed(self.seeds[place])
+        order = torch.randperm(min(100, len(side.pictures[label])), generator=draws)
+        found: Tensor = getattr(side, kind)(label, max(count, len(order)))
+        return torch.cat([found[order], found[len(order) :]])[:count]
+
+
+def judge_draw(draw: Draw, column: str, found: Rows) -> None:
+    """Add what each classifier gives for one column of a draw."""
+    many, few = (int(column), int(column)) if column.isdigit() else IMBALANCED
+    counts = [many] + [few] * (len(draw.mine) - 1)
+    x, y = draw.train("features", counts), torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    known, strange = draw.test("features", draw.mine), draw.test("features", draw.rest) if draw.rest else None
+    model = of_ours(x, y)
+    p = by_label(model, known)
+
+    def add(name: str, value: float) -> None:
+        found.setdefault(name, {}).setdefault(column, []).append(value)
+
+    add(OURS, right(p.argmax(1), draw.truth))
+    add("calibration error: ours", 100 * expected_calibration_error(p, draw.truth))
+    if strange is not None:
+        add("AUROC: ours, what --reject goes by", 100 * auroc(exact.looks(model, known), exact.looks(model, strange)))
+        add("AUROC: ours, highest probability", 100 * auroc(p.amax(1), by_label(model, strange).amax(1)))
+    for name, make in RIVALS.items():
+        kind = "hog" if name == HOG else "features"
+        rival = make().fit((draw.train(kind, counts) if name == HOG else x).numpy(), y.numpy())
+        test = draw.test(kind, draw.mine).numpy()
+        add(name, right(torch.from_numpy(rival.predict(test)), draw.truth))
+        if name == LOGISTIC:
+            theirs = torch.from_numpy(rival.predict_proba(test))
+            add(f"calibration error: {name}", 100 * expected_calibration_error(theirs, draw.truth))
+            if strange is not None:
+                others = torch.from_numpy(rival.predict_proba(strange.numpy()))
+                add(f"AUROC: {name}, highest probability", 100 * auroc(theirs.amax(1), others.amax(1)))
+
+
+def answered(draw: Draw, number: int) -> dict[str, float]:
+    """Return what is answered beside a class, from 20 pictures of each."""
+    counts = [ANSWERED] * len(draw.mine)
+    labels = torch.arange(len(counts)).repeat_interleave(ANSWERED)
+    lot, test = Lot(draw.train("features", counts), labels), Lot(draw.test("features", draw.mine), draw.truth)
+    found = found_mistakes(lot, number)
+    found |= {f"{name} (accuracy)": value for name, value in labelled_next(lot, STARTED, test, number).items()}
+    if not number:
+        found |= {f"largest difference, {kind}": gap for kind, gap in exactness(lot, test.features).items()}
+    return found
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", choices=["tiny-imagenet", "cifar100"])
-    parser.add_argument("root", type=Path)
-    parser.add_argument("--backbone", default="efficientnet-lite0")
-    parser.add_argument("--side", type=int, default=128)
+    options(parser)
     parser.add_argument("--classes", type=int, default=20)
-    parser.add_argument("--pool-classes", type=int, default=40, help="classes that draws take theirs from")
     parser.add_argument("--per-class", type=int, nargs="+", default=[5, 10, 20, 100])
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write every number here, as JSON")
-    parser.add_argument("--tune", action="store_true", help="choose logistic regression's strength by cross-validation")
     return parser.parse_args()
-
-
-def judge_draw(
-    draw: int, given: argparse.Namespace, train: Pool, test: Pool, rivals: dict[str, Callable[[], Any]], found: Rows
-) -> None:
-    """Add what each classifier gives for each column of one draw."""
-    draws = torch.Generator().manual_seed(draw)
-    order = torch.randperm(given.pool_classes, generator=draws).tolist()
-    mine, rest = order[: given.classes], order[given.classes :]
-    shuffled = [torch.randperm(len(train.frozen[c]), generator=draws) for c in mine]
-    y_test = torch.arange(len(mine)).repeat_interleave(torch.tensor([len(test.frozen[c]) for c in mine]))
-
-    def columns(pool: list[Tensor], classes: list[int]) -> Tensor:
-        return torch.cat([pool[c] for c in classes])
-
-    def add(name: str, column: str, value: float) -> None:
-        found.setdefault(name, {}).setdefault(column, []).append(value)
-
-    for column in [*map(str, given.per_class), "imbalanced"]:
-        many, few = (int(column), int(column)) if column.isdigit() else IMBALANCED
-        counts = [many] + [few] * (len(mine) - 1)
-
-        def taken(pool: list[Tensor], counts: list[int] = counts) -> Tensor:
-            return torch.cat([pool[c][p[:n]] for c, p, n in zip(mine, shuffled, counts, strict=True)])
-
-        x, y = taken(train.frozen), torch.arange(len(mine)).repeat_interleave(torch.tensor(counts))
-        p, model = of_ours(x, y, columns(test.frozen, mine))
-        add(OURS, column, right(p.argmax(1), y_test))
-        judged = {"ours": (p, exact.probabilities(model, columns(test.frozen, rest)) if rest else None)}
-        for name, make in rivals.items():
-            ours, theirs = (train.hog, test.hog) if name == HOG else (train.frozen, test.frozen)
-            rival = make().fit(taken(ours).numpy(), y.numpy())
-            add(name, column, right(torch.from_numpy(rival.predict(columns(theirs, mine).numpy())), y_test))
-            if name == LOGISTIC:
-                known, strange = (
-                    torch.from_numpy(rival.predict_proba(columns(test.frozen, classes).numpy())) if classes else None
-                    for classes in (mine, rest)
-                )
-                judged[name] = (known, strange)
-        for name, (known, strange) in judged.items():
-            add(f"{name}: calibration error", column, 100 * expected_calibration_error(known, y_test))
-            if strange is not None:
-                add(f"{name}: AUROC, unknown classes", column, 100 * auroc(known.amax(1), strange.amax(1)))
-
-
-def right(predicted: Tensor, labels: Tensor) -> float:
-    return 100 * float((predicted == labels).double().mean())
 
 
 def main() -> None:
     warnings.filterwarnings("ignore")
     given = arguments()
-    module = source(given.data)
-    data = module.load(given.root, module.Settings())
-    net = Network(given.backbone, "linear").requires_grad_(False)
-    embed = Embedder(net, Prepare(*normalisation(given.backbone, data.mean, data.std), given.side), FeatureCache())
-    classes = torch.randperm(len(data.class_names), generator=torch.Generator().manual_seed(0)).tolist()
-    classes = classes[: given.pool_classes]
-    start = time.perf_counter()
-    train = pool(data.train, classes, POOL, embed, given.side)
-    test = pool(data.test, classes, POOL, embed, given.side)
-    print(
-        f"features of {sum(map(len, [*train.frozen, *test.frozen])):,} pictures: {time.perf_counter() - start:.0f} s",
-        flush=True,
-    )
-    rivals, found = others(given.tune), Rows()
-    for draw in range(given.draws):
-        judge_draw(draw, given, train, test, rivals, found)
-        print(f"draw {draw + 1} of {given.draws}: {time.perf_counter() - start:.0f} s", flush=True)
-    show(given, found)
-    if given.out:
-        given.out.write_text(json.dumps(document(given, found), indent=1) + "\n")
+    start, pictures = time.perf_counter(), pool(given)
+    found: Rows = {}
+    said: dict[str, list[float]] = {}
+    for number in range(given.draws):
+        draw = Draw(number, given, pictures)
+        for column in [*map(str, given.per_class), "imbalanced"]:
+            judge_draw(draw, column, found)
+        for name, value in answered(draw, number).items():
+            said.setdefault(name, []).append(value)
+        print(f"draw {number + 1} of {given.draws}: {time.perf_counter() - start:.0f} s", flush=True)
+        if given.out:
+            given.out.write_text(json.dumps(document(given, found, said), indent=1) + "\n")
+    show(given, found, said)
 
 
-def document(given: argparse.Namespace, found: Rows) -> dict[str, Any]:
+def document(given: argparse.Namespace, found: Rows, said: dict[str, list[float]]) -> dict[str, Any]:
     """Return every number, and what it takes to get it again."""
     return {
         "what": "accuracy of test pictures in per cent, for each draw",
@@ -223,10 +179,11 @@ def document(given: argparse.Namespace, found: Rows) -> dict[str, Any]:
             name: {column: [round(v, 2) for v in values] for column, values in row.items()}
             for name, row in found.items()
         },
+        "answers": {name: [float(f"{v:.4g}") for v in values] for name, values in said.items()},
     }
 
 
-def show(given: argparse.Namespace, found: Rows) -> None:
+def show(given: argparse.Namespace, found: Rows, said: dict[str, list[float]]) -> None:
     """Print means over draws, and the mean paired difference to ours with its standard error."""
     title = (
         f"{given.data}, {given.classes} classes, {given.backbone} at {given.side} pixels, {given.draws} draws: accuracy"
@@ -245,6 +202,8 @@ def show(given: argparse.Namespace, found: Rows) -> None:
     for name in sorted(name for name in found if ":" in name):
         table.add_row(name, *(f"{statistics.mean(values):.1f}" for values in found[name].values()))
     Console(width=190).print(table)
+    for name, values in said.items():
+        print(f"{name}: {statistics.mean(values):.4g}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """New classes from folders of one's own images: `imagine` against `replay` against fine-tuning, at 64 pixels.
 
-    python benchmarks/own_images.py ROOT --out DIR [--methods imagine replay finetune] [--seeds 1 2 3]
+    python benchmarks/own_images_adapting.py ROOT --out DIR [--methods imagine replay finetune] [--seeds 1 2 3]
 
 ROOT is an unpacked Tiny-ImageNet (train/ID/images/*.JPEG, val/images, val/val_annotations.txt), 150 classes or more.
 A seed draws 20 base classes, three times 10 new ones and 100 others, whose training images are the unlabelled pile, and
