@@ -44,15 +44,16 @@ bench: $(VENV)/.runtime
 	@$(BIN)/python benchmarks/loading.py --repeat 3
 	@$(BIN)/python benchmarks/scale.py --device cpu --most 10 --images 200 --repeat 2
 
-# FUZZ: cases of each kind; MINUTES: how long runs and lessons are killed.
+# FUZZ: cases of each kind. KILLS: of runs, lessons and the server; MINUTES: for how long at most.
 FUZZ ?= 2000
+KILLS ?= 500
 MINUTES ?= 60
 
 fuzz: $(VENV)/.dev
 	@FUZZ=$(FUZZ) $(BIN)/python -m pytest -n0 tests/trust/test_fuzz.py tests/serve/test_rude_requests.py
 
 torture: $(VENV)/.dev
-	@$(BIN)/python tests/support/torture.py $(MINUTES)
+	@$(BIN)/python tests/support/torture.py --kills $(KILLS) --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
-"""How fast `daydream serve` predicts, beside the same network in plain onnxruntime behind a bare FastAPI route.
+"""How fast `daydream serve` answers, beside the same network in plain onnxruntime behind a bare FastAPI route.
 
-python benchmarks/serve.py                    one picture and 32, idle and during a lesson, both servers in turns
+python benchmarks/serve.py                    GET, one picture and 32, idle and during a lesson, both servers in turns
 python benchmarks/serve.py --pictures 5000    that many pictures sent, taught and undone: time and peak memory
 
 Needs the extras serve and pretrained (without the latter, the same network with random weights).
@@ -41,6 +41,9 @@ side, mean, std = int(about["image_size"]), json.loads(about["mean"]), json.load
 mean, std = (np.float32(part).reshape(3, 1, 1) for part in (mean, std))
 names, temperature = json.loads(about["class_names"]), float(about["temperature"])
 app = FastAPI()
+@app.get("/about")
+def told() -> dict:
+    return about
 @app.post("/predict")
 def predict(files: list[UploadFile]):
     pixels = [square(Image.open(BytesIO(file.file.read())), side) for file in files]
@@ -75,15 +78,18 @@ def started(*words: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
         process.wait()
 
 
-def load(url: str, files: list[Any], seconds: float, clients: int) -> dict[str, float]:
-    """Send the same request from several clients for some seconds; return requests a second, and times in ms."""
+def load(url: str, files: list[Any] | None, seconds: float, clients: int) -> dict[str, float]:
+    """Send the same request from several clients for some seconds; return requests a second, and times in ms.
+
+    Without files it is a GET.
+    """
     times: list[float] = []
     end = time.perf_counter() + seconds
 
     def go() -> None:
         with httpx.Client(timeout=120) as client:
             while (began := time.perf_counter()) < end:
-                client.post(url, files=files).raise_for_status()
+                (client.post(url, files=files) if files else client.get(url)).raise_for_status()
                 times.append(time.perf_counter() - began)
 
     threads = [threading.Thread(target=go) for _ in range(clients)]
@@ -126,11 +132,20 @@ def prediction(seconds: float, rounds: int, clients: int) -> dict[str, Any]:
         graph = Path(folder) / "m.onnx"
         graph.write_bytes(client.get("/api/models/m/export").content)
         with started("-c", BARE, str(graph)) as (bare, _):
-            urls = {"ours": f"{ours}/api/models/m/predict", "bare": f"{bare}/predict"}
+            asked = {"ours": f"{ours}/api/models/m/predict", "bare": f"{bare}/predict"}
+            told = {"ours": f"{ours}/api/models/m", "bare": f"{bare}/about"}
             one, many = labelled(1, 1, 900), labelled(32, 1, 900)
-            for files in (one, many):
+            id_ = client.get("/api/models/m").json()["classes"][0]["pictures"][0]
+            small = {"ours": f"{ours}/api/models/m/pictures/{id_}", "bare": f"{bare}/about"}
+            loads: dict[str, tuple[dict[str, str], list[Any] | None]] = {
+                "GET, the model": (told, None),
+                "GET, a thumbnail": (small, None),
+                "1 picture": (asked, one),
+                "32 pictures": (asked, many),
+            }
+            for urls, files in loads.values():
                 for url in urls.values():
-                    load(url, files, 1.0, clients)
+                    load(url, files, min(1.0, seconds), clients)
             for state in ("idle", "during a lesson"):
                 if state != "idle":
                     client.post(
@@ -138,7 +153,7 @@ def prediction(seconds: float, rounds: int, clients: int) -> dict[str, Any]:
                     ).raise_for_status()
                     taught(client, "slow", labelled(200, 4, 2000), wait=False, epochs=10_000)
                     time.sleep(8)
-                for what, files in (("1 picture", one), ("32 pictures", many)):
+                for what, (urls, files) in loads.items():
                     runs: dict[str, list[dict[str, float]]] = {name: [] for name in urls}
                     for _ in range(rounds):
                         for name, url in urls.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LOCKS = {"demo": "report", "tests": "dev"}
+LOCKS = {"demo": "report", "tests": "dev", "docs": "docs"}
 UNCONSTRAINED = {"setuptools", "triton"}
 """Which version of them comes is torch's to say."""
 

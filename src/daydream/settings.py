@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -123,6 +124,7 @@ def mismatch(value: Any, hint: Any, where: str) -> str:
     kinds = _plain_kinds(hint)
     if kinds is not None:
         fits = type(value) in kinds and (not isinstance(value, int) or abs(value) < LARGEST)
+        fits = fits and (not isinstance(value, float) or math.isfinite(value))  # JSON's 1e999 is infinite here
         return "" if fits else _other(value, describe(hint), where)
     if typing.is_typeddict(hint):
         return _misses(value, hint, where) if isinstance(value, dict) else _other(value, "an object", where)

@@ -39,8 +39,29 @@ OWN = "from daydream.methods.finetune import Finetune\n\nclass Mine(Finetune):\n
         (["run", "--epoch", "3"], "No such option: --epoch"),
         (["run", "--method", "dmc", "--imagine"], "--imagine does not fit method 'dmc': it replays no exemplars"),
         (["run", "--method", "der", "--imagine"], "--imagine does not fit method 'der': a counterpart has features"),
+        (
+            ["run", "--method", "der", "--pile-teach"],
+            "--pile-teach does not fit method 'der': unlabelled images teach the",
+        ),
+        (
+            ["run", "--method", "foster", "--pile-teach"],
+            "--pile-teach does not fit method 'foster': unlabelled images teach the",
+        ),
+        (["run", "--method", "icarl", "--pile-teach"], "--pile-teach does not fit method 'icarl': soft labels are of"),
+        (["run", "--method", "gd", "--pile-teach"], "--pile-teach does not fit method 'gd': three teachers judge"),
+        (["run", "--method", "gd", "--pile-distill", "1"], "--pile-distill does not fit method 'gd': three teachers"),
         (["run", "--method", "dmc", "--blend", "1"], "--blend does not fit method 'dmc': it carries no parts"),
         (["run", "--no-pile-teach"], "--no-pile-teach: --pile-teach is off by default here, so leave it out"),
+        (
+            ["run", "--method", "der", "--rotations", "base"],
+            "does not fit method 'der': the auxiliary head has no place",
+        ),
+        (["run", "--method", "dmc", "--erase", "0.5"], "--erase does not fit method 'dmc': it carries no parts"),
+        (["run", "--method", "der-pruned", "--sparsity", "-1"], "--sparsity -1.0 must not be negative"),
+        (["run", "--method", "der-pruned", "--keep", "1"], "--keep 1.0 must be at least 0 and below 1"),
+        (["run", "--method", "der-pruned", "--sharpness", "0"], "--sharpness 0.0 must be at least 1"),
+        (["run", "--method", "der-pruned", "--gate-lr", "0"], "--gate-lr 0.0 must be above 0"),
+        (["run", "--method", "der-pruned", "--backbone", "efficientnet-lite0+untrained"], "and does not know those of"),
         (["run", "--keep", "0.5"], "--keep is a setting of der-pruned, not of method 'replay'"),
         (["run", "--data", "cifar100", "--image-size", "8"], "--image-size is a setting of data set"),
         (["run", "--epochs", "0"], "--epochs 0 must be at least 1"),
@@ -129,6 +150,14 @@ def test_an_order_file_stays_known_from_elsewhere(
     code, out, err = call(capsys, "run", *TINY, "--order", "order.txt", "--out", "run", "--json", "--quiet")
     assert code == 0, err
     assert json.loads(out)["config"]["run"]["order"] == str(tmp_path / "order.txt")
+
+
+@pytest.mark.parametrize(("method", "kept"), [("dmc", False), ("der", True)])
+def test_a_plan_says_which_accuracies_are_measured(capsys: pytest.CaptureFixture[str], method: str, kept: bool) -> None:
+    code, out, err = call(capsys, "run", *TINY, "--method", method, "--dry-run")
+    assert code == 0, err
+    assert ("CNN and NME are both measured" in out) == kept
+    assert ("NME is not measured: no exemplars are kept" in " ".join(out.split())) != kept
 
 
 def test_run_prints_progress_and_a_table(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

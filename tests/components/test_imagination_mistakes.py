@@ -70,7 +70,7 @@ def test_settings_out_of_range(name: str, value: float) -> None:
 
 
 def test_nothing_to_imagine_without_replay() -> None:
-    with pytest.raises(UserError, match="method 'finetune' replays no exemplars, so there is nothing to imagine"):
+    with pytest.raises(UserError, match="--imagine does not fit method 'finetune': it replays no exemplars"):
         make_config({**TINY_RUN, "method": "finetune"}, TINY_DATA, TINY_RECIPE, {"imagine": True})
 
 

@@ -103,7 +103,7 @@ def test_the_pile_is_mined_after_each_task_but_the_last_and_no_generator_trains(
     assert streams["pile"].size == 2 * streams["old"].size
 
 
-@pytest.mark.parametrize("method", ["ucir", "podnet"])
+@pytest.mark.parametrize("method", ["ucir", "podnet", "bic"])
 def test_other_methods_carry_it(method: str, tmp_path: Any) -> None:
     tiny_experiment(method, pile={"pile_distill": WEIGHT}).start(tmp_path / "run", Watch())
     rows = [row for row in RunFolder(tmp_path / "run").metrics() if row["kind"] == "epoch" and row["stage"] == "train"]
@@ -119,6 +119,10 @@ def test_without_it_no_pile_is_read() -> None:
     [
         ("finetune", {}, 0.5, "replays no exemplars"),
         ("joint", {}, 0.5, "replays no exemplars"),
+        ("der", {}, 0.5, "'der': past extractors are frozen, so there is nothing to distil"),
+        ("foster", {}, 0.5, "'foster': the old network stands beside the new one, so there is nothing to distil"),
+        ("gd", {}, 0.5, "--pile-distill does not fit method 'gd': three teachers judge unlabelled images already"),
+        ("icarl", {}, 0.5, "'icarl': it distils answers, on every image, and no features"),
         ("replay", {}, -1.0, "--pile-distill -1.0 must not be negative"),
     ],
 )
@@ -171,6 +175,28 @@ def test_soft_labels_against_a_loop(base: State, weight: float, distill: float) 
         terms["pile_soft"].double(), torch.tensor(expected, dtype=torch.float64), rtol=1e-4, atol=1e-6
     )
     torch.testing.assert_close(terms["ce"], without["ce"] * real / (real + pile))
+
+
+def test_bic_is_taught_by_the_same_terms_and_its_correction_stays_as_it_is() -> None:
+    experiment = tiny_experiment("bic", pile={"pile_teach": True})
+    state = after_task(experiment, experiment.fresh_state(), 0)
+    task = experiment.stream.task(1)
+    [plain, correct, *_], [carried, corrected, *_] = experiment.method.stages(task), experiment.stages(task)
+    assert carried.name == "train"
+    assert (corrected.name, corrected.streams) == ("correct", correct.streams)
+    state = stirred(begun(state, plain))
+    batch = batch_of(carried, state, 1)
+    net, old = network(state), network(state, "old")
+    with torch.no_grad():
+        terms, without = carried.losses(state, batch), plain.losses(state, batch)
+        answers = old(batch["pile"].images).softmax(1)
+        soft = -(answers * net(batch["pile"].images).log_softmax(1)[:, : task.num_old]).sum(1).mean()
+    real = len(batch["new"].labels) + len(batch["old"].labels)
+    weight = suited_weight(task.num_old, task.num_seen, experiment.method.held(task)) * real / 2
+    assert set(terms) == {*without, "pile_soft", "pile_distill"}
+    torch.testing.assert_close(terms["ce"], without["ce"] * real / (real + weight))
+    torch.testing.assert_close(terms["distill"], without["distill"])
+    torch.testing.assert_close(terms["pile_soft"], soft * weight / (real + weight), rtol=1e-4, atol=1e-5)
 
 
 def test_soft_labels_teach_the_network_and_not_the_old_one(base: State) -> None:

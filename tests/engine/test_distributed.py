@@ -239,6 +239,7 @@ def test_a_mistake_is_said_once(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=120)
     assert process.returncode != 0
     assert len([line for line in err.splitlines() if line.startswith("daydream: --memory 0")]) == 1
+    assert len([line for line in err.splitlines() if "listens on every address of this machine" in line]) == 1
     assert not (tmp_path / "run").exists()
 
 

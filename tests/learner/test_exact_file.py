@@ -72,6 +72,8 @@ LIES: list[tuple[str, Any]] = [
     ("names", [["a", "b", "c", "d"]] * 9),
     ("temperature", -1.0),
     ("accuracy", [1.0]),
+    ("accuracy", ["", "10", None, None]),
+    ("strength", "much"),
     ("projection", [10**9, 0]),
 ]
 

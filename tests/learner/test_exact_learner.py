@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from daydream.engine import Display, Interrupted
 from daydream.errors import UserError
-from daydream.learner.embedding import FeatureCache
+from daydream.learner.embedding import Embedder, FeatureCache
 from daydream.learner.exact_learner import ExactLearner
 
 
@@ -171,3 +171,25 @@ def test_a_lesson_that_is_stopped_changes_nothing(folders: dict[str, Path]) -> N
     assert 0 < display.passed < 50
     assert learner.model is before
     assert len(learner.history) == 1
+
+
+def test_a_stopped_lesson_goes_on_where_it_was(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Group by group, features are in the cache: the same lesson computes those of the other pictures alone."""
+    computed, inner = list[int](), Embedder.computed
+
+    def counted(self: Embedder, pixels: Any, *given: Any, **named: Any) -> torch.Tensor:
+        computed.append(pixels.shape[0])
+        return inner(self, pixels, *given, **named)
+
+    monkeypatch.setattr(Embedder, "computed", counted)
+    with pytest.raises(Interrupted):
+        created(cache=FeatureCache(tmp_path / "cache")).learn(folders["second"], display=Stopping())
+    assert 0 < sum(computed) < 50
+    learner = created(cache=FeatureCache(tmp_path / "cache"))  # as in another process
+    learner.learn(folders["second"])
+    assert sum(computed) == 50
+    straight = created()
+    straight.learn(folders["second"])
+    assert torch.equal(learner.taught.judged.ridge.weight, straight.taught.judged.ridge.weight)

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import call
 from own_images import TINY_LESSON, drawn, lock_out, names, tiny_learner, write_classes, write_pile
 from PIL import Image
 from torch import Tensor
 
 from daydream import Learner
+from daydream.components.pile_teaching import PileTeaching
 from daydream.data.decode import paths_of
 from daydream.data.images import ImageSet, Resident
 from daydream.engine import Display, Engine, EpochReport, Interrupted, Place
@@ -191,15 +193,51 @@ def test_a_model_goes_on_with_the_parts_it_began_with(tmp_path: Path, monkeypatc
     pile = write_pile(tmp_path / "pile", 20)
     learner = tiny_learner(method="dream")
     with monkeypatch.context() as before:
-        before.setattr(Dream, "defaults", {**Dream.defaults, "erase": 0.0})
+        before.setattr(Dream, "usual", classmethod(lambda cls, epochs: {**cls.defaults, "erase": 0.25, "blend": 0.7}))
         learner.learn(write_classes(tmp_path / "a", range(2), 6), pile, **TINY_LESSON)
     learner.save(tmp_path / "model.daydream")
     resumed = Learner.load(tmp_path / "model.daydream", device="cpu")
     resumed.learn(write_classes(tmp_path / "b", range(2, 4), 6), **TINY_LESSON)
-    assert (resumed.taught.carried["parts"]["erase"], resumed.taught.carried["parts"]["blend"]) == (0.0, 0.6)
-    new = tiny_learner(method="dream")
-    new.learn(write_classes(tmp_path / "c", range(2), 6), pile, **TINY_LESSON)
-    assert new.taught.carried["parts"]["erase"] == 0.375
+    assert (resumed.taught.carried["parts"]["erase"], resumed.taught.carried["parts"]["blend"]) == (0.25, 0.7)
+
+
+@pytest.mark.parametrize("with_pile", [True, False])
+def test_a_short_lesson_by_dream_has_the_recipe_of_short_trainings(tmp_path: Path, with_pile: bool) -> None:
+    """Taught on unlabelled images and imagining nothing; without any it goes on without that."""
+    pile = write_pile(tmp_path / "pile", 20) if with_pile else None
+    learner = tiny_learner(method="dream")
+    learner.learn(write_classes(tmp_path / "a", range(2), 6), pile, **TINY_LESSON)
+    carried = learner.taught.carried
+    assert (carried["parts"]["blend"], carried["parts"]["erase"], carried["parts"]["rotations"]) == (0.8, 0.0, "base")
+    assert (carried["imagination"]["counterparts"], carried["pile"]["pile_teach"]) == (0, True)
+    ready, choices = learner.prepare(
+        write_classes(tmp_path / "b", range(2, 4), 6), None, None, LessonSettings(epochs=1, batch_size=8)
+    )
+    assert isinstance(ready.from_pile, PileTeaching) == with_pile
+    assert any(("no unlabelled" in choice.why) != with_pile for choice in choices if choice.name == "method")
+    learner.take(ready)
+
+
+def test_what_the_command_was_not_told_is_as_the_length_of_the_lesson_says(tmp_path: Path, capsys: Any) -> None:
+    """The defaults of its flags are those of a long training; one that is given counts, even where it is such."""
+    model, folder = tmp_path / "model.daydream", write_classes(tmp_path / "a", range(2), 6)
+    words = ["learn", str(model), str(folder), "--method", "dream", "--backbone", "resnet10", "--image-size", "16"]
+    words += ["--epochs", "1", "--batch-size", "8", "--device", "cpu", "--quiet"]
+    assert call(capsys, *words, "--erase", "0.375")[0] == 0
+    carried = Learner.load(model, device="cpu").taught.carried
+    assert (carried["parts"]["blend"], carried["parts"]["erase"], carried["pile"]["pile_teach"]) == (0.8, 0.375, True)
+    code, _, said = call(capsys, *words, "--blend", "0.6")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "--blend 0.6" in said
+
+
+def test_a_long_lesson_by_dream_has_the_recipe_of_long_trainings(tmp_path: Path) -> None:
+    folder, pile = write_classes(tmp_path / "a", range(2), 6), write_pile(tmp_path / "pile", 20)
+    ready, _ = tiny_learner(method="dream").prepare(folder, pile, None, LessonSettings(epochs=100, batch_size=8))
+    settings = ready.carried.settings
+    assert (settings.imagines, settings.parts.blend, settings.parts.erase) == ("generators", 0.6, 0.375)
+    with pytest.raises(UserError, match="--method dream needs unlabelled images"):
+        tiny_learner(method="dream").prepare(folder, None, None, LessonSettings(epochs=100, batch_size=8))
 
 
 def test_an_upper_bound_and_a_file_of_ones_own_are_no_methods_of_a_learner() -> None:

@@ -82,22 +82,26 @@ def test_a_killed_lesson_goes_on_by_its_command(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.daydream", "straight.daydream"]
 
 
-@pytest.mark.parametrize(("method", "folder"), [("imagine", "b"), ("bic", "b"), ("podnet", "again")])
+@pytest.mark.parametrize(
+    ("method", "folder"),
+    [("imagine", "b"), ("bic", "b"), ("podnet", "again"), ("der", "b"), ("foster", "b"), ("dmc", "b")],
+)
 def test_a_lesson_stopped_over_and_over_is_one_that_nobody_stopped(
     photos: Path, tmp_path: Path, method: str, folder: str
 ) -> None:
     settings = {**TINY_LESSON, "batch_size": 4, "epochs": 3}
     learner = tiny_learner(method=method)
-    learner.learn(photos / "a", photos / "pile" if method == "imagine" else None, **TINY_LESSON)
+    learner.learn(photos / "a", photos / "pile" if method in ("imagine", "dmc") else None, **TINY_LESSON)
     learner.save(tmp_path / "m.daydream")
     straight, counted = Learner.load(tmp_path / "m.daydream", device="cpu"), Watch()
     taken(straight, photos / folder, None, counted, settings)
-    stops = (counted.asked - 1) // STEPS
+    steps = max(STEPS, counted.asked // 4)
+    stops = (counted.asked - 1) // steps
     assert stops >= 2
     for last in (*(False,) * stops, True):
         resumed = Learner.load(tmp_path / "m.daydream", device="cpu")
         with contextlib.nullcontext() if last else pytest.raises(Interrupted, match="the same command goes on"):
-            taken(resumed, photos / folder, tmp_path / "m.daydream", Watch(stop_at=1 + STEPS), settings)
+            taken(resumed, photos / folder, tmp_path / "m.daydream", Watch(stop_at=1 + steps), settings)
     for path, which in (("straight", straight), ("resumed", resumed)):
         which.save(tmp_path / path)
     assert without_clock(tmp_path / "straight") == without_clock(tmp_path / "resumed")

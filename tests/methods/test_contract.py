@@ -5,7 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_runs import Watch, tiny_experiment, without_times
+import torch
+from forked import killed
+from tiny_runs import KillAt, Watch, tiny_experiment, without_times
 
 from daydream.engine import Interrupted
 from daydream.methods import METHODS, load_method
@@ -63,11 +65,22 @@ def test_another_seed_gives_others(finished: RunFolder, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [3, 9])
-def test_it_resumes(finished: RunFolder, tmp_path: Path, step: int) -> None:
+def test_it_resumes(finished: RunFolder, tmp_path: Path) -> None:
     name, folder = finished.config["run"]["method"], tmp_path / "stopped"
     with pytest.raises(Interrupted):
-        tiny_experiment(name).start(folder, Watch(stop_at=step))
+        tiny_experiment(name).start(folder, Watch(stop_at=3))
+    result = tiny_experiment(name).resume(RunFolder.open(folder), Watch())
+    assert without_times(result) == without_times(finished.result)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a process with a GPU cannot be forked")
+def test_it_resumes_after_being_killed(finished: RunFolder, tmp_path: Path) -> None:
+    """With SIGKILL, when two thirds of its steps are done: in an increment, whose stages it then goes on with."""
+    name, folder = finished.config["run"]["method"], tmp_path / "killed"
+    experiment = tiny_experiment(name)
+    killed(lambda: experiment.start(folder, KillAt(max(4, experiment.num_steps * 2 // 3))))
+    assert RunFolder.open(folder).tasks_done < len(finished.result["tasks"])
     result = tiny_experiment(name).resume(RunFolder.open(folder), Watch())
     assert without_times(result) == without_times(finished.result)
 

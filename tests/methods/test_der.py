@@ -16,7 +16,7 @@ from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
-from daydream.methods.der import old_as_one, rising, warm_up
+from daydream.methods.expanding import old_as_one, rising, warm_up
 from daydream.methods.method import network
 from daydream.nets.extractor import past
 from daydream.protocol.stream import Task
@@ -278,7 +278,7 @@ def test_settings_out_of_range(name: str, value: float) -> None:
         tiny_experiment("der", **{name: value})
 
 
-@pytest.mark.parametrize("part", [{"blend": 0.5}, {"rotations": "all"}])
+@pytest.mark.parametrize("part", [{"blend": 0.5}, {"rotations": "all"}, {"rotations": "base"}])
 def test_parts_that_do_not_fit_say_why(part: dict[str, object]) -> None:
     with pytest.raises(UserError, match="does not fit method 'der': ") as error:
         tiny_experiment("der", parts=part)
@@ -286,7 +286,7 @@ def test_parts_that_do_not_fit_say_why(part: dict[str, object]) -> None:
 
 
 def test_imagination_does_not_fit_and_says_why(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="imagination does not fit method 'der': a counterpart has features under the"):
+    with pytest.raises(UserError, match="--imagine does not fit method 'der': a counterpart has features under the"):
         make_config({"method": "der"}, {}, {}, {"imagine": True})
     learner = tiny_learner(method="der")
     with pytest.raises(UserError, match="--method der has no use for unlabelled images: a counterpart has features"):

@@ -257,6 +257,8 @@ def test_where_a_memory_is_needed_none_is_refused(tmp_path: Path) -> None:
     [
         ({"blend": 0.5}, "method 'dmc' carries no parts, so there is no --blend for it"),
         ({"rotations": "base"}, "method 'dmc' carries no parts, so there is no --rotations for it"),
+        ({"erase": 0.5}, "method 'dmc' carries no parts, so there is no --erase for it"),
+        ({"augment": "strong"}, "method 'dmc' carries no parts, so there is no --augment for it"),
     ],
 )
 def test_parts_are_refused(part: dict[str, Any], words: str) -> None:
@@ -265,7 +267,7 @@ def test_parts_are_refused(part: dict[str, Any], words: str) -> None:
 
 
 def test_imagination_is_refused() -> None:
-    with pytest.raises(UserError, match="method 'dmc' replays no exemplars, so there is nothing to imagine"):
+    with pytest.raises(UserError, match="--imagine does not fit method 'dmc': it replays no exemplars"):
         make_config({**TINY_RUN, "method": "dmc"}, {}, TINY_RECIPE, {"imagine": True})
 
 

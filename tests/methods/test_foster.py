@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from own_images import tiny_learner, write_classes
 from stages_driven import after_task, batch_of, begun, drive, same, snapshot
 from tiny_runs import StopIn, Watch, real_training, tiny_experiment, without_times
 
 from daydream.engine import Interrupted
 from daydream.errors import UserError
 from daydream.experiment.experiment import Experiment
+from daydream.learner.settings import LessonSettings
 from daydream.methods.foster import pair
 from daydream.methods.method import network
 from daydream.nets.heads import LinearHead
@@ -223,7 +225,39 @@ def test_settings_out_of_range(name: str, value: float) -> None:
         tiny_experiment("foster", **{name: value})
 
 
-@pytest.mark.parametrize("part", [{"blend": 0.5}, {"rotations": "all"}])
+def test_in_a_lesson_compression_is_as_long_beside_boosting_as_in_the_paper(tmp_path: Path) -> None:
+    learner = tiny_learner(method="foster")
+    folder = write_classes(tmp_path / "a", range(2), 6)
+    ready, _ = learner.prepare(folder, None, None, LessonSettings(epochs=17, batch_size=8))
+    assert ready.method.settings.compression_epochs == 13
+
+
+def test_boosting_falls_and_without_its_distillation_the_weights_come_out_otherwise(known: State, task: Task) -> None:
+    """Off, its term is nothing, and only that term: the others start where they start with it."""
+
+    def boost(**settings: float) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
+        ours = tiny_experiment("foster", epochs=6, **settings)
+        stage = ours.stages(task)[0]
+        state = begun(known, stage)
+        losses = drive(ours, state, 2, stage)
+        return losses, snapshot(network(state))
+
+    (on, weights), (off, without) = boost(), boost(distillation=0.0)
+    for name in ("ce", "own", "distill"):
+        assert on[-1][name] < on[0][name]
+    assert {epoch["distill"] for epoch in off} == {0.0}
+    trained = {name for name in weights if "running" not in name and "num_batches" not in name}
+    assert not same(weights, without) & trained
+
+
+@pytest.mark.parametrize("beta", ["beta", "compression_beta"])
+def test_without_a_beta_all_classes_weigh_alike(known: State, boosted: State, task: Task, beta: str) -> None:
+    stage = tiny_experiment("foster", **{beta: 0.0}).stages(task)[0 if beta == "beta" else 1]
+    state = begun(known if beta == "beta" else boosted_again(boosted), stage)
+    assert state.tensors["class weights"].unique().numel() == 1
+
+
+@pytest.mark.parametrize("part", [{"blend": 0.5}, {"rotations": "all"}, {"rotations": "base"}])
 def test_parts_that_do_not_fit_say_why(part: dict[str, object]) -> None:
     with pytest.raises(UserError, match="does not fit method 'foster': "):
         tiny_experiment("foster", parts=part)

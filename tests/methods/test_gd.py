@@ -9,18 +9,22 @@ from typing import Any, cast
 
 import pytest
 import torch
+from own_images import TINY_LESSON, tiny_learner, write_classes
 from stages_driven import after_task, batch_of, begun, drive, same, snapshot
-from tiny_runs import StopIn, Watch, real_training, tiny_experiment, without_times
+from tiny_runs import TINY_RECIPE, TINY_RUN, StopIn, Watch, real_training, tiny_experiment, without_times
 from torch import Tensor
 
 from daydream.data.images import ImageSet
 from daydream.engine import Interrupted
 from daydream.errors import UserError
+from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
-from daydream.methods.gd import GD, GDSettings, sampled
+from daydream.learner.settings import LessonSettings
+from daydream.methods.gd import GD, GDSettings
 from daydream.methods.method import network
 from daydream.protocol.inference import over_images
 from daydream.protocol.memory import herd
+from daydream.stages.global_distillation import sampled
 from daydream.stages.stage import SGD, Batch, Samples, Stage, State
 from daydream.storage.run_folder import RunFolder
 
@@ -411,6 +415,15 @@ def test_parts_change_its_training_and_not_the_fitting_of_its_head(tmp_path: Pat
     experiment.start(tmp_path / "run", Watch())
     reports = [row for row in RunFolder(tmp_path / "run").metrics() if row["kind"] == "report"]
     assert [(row["stage"], row["blend"]) for row in reports] == [("train", 0.5)]
+
+
+def test_without_unlabelled_images_it_says_so_in_runs_and_in_lessons(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "images", range(4), 8)
+    run = {**TINY_RUN, "method": "gd", "data": "folder", "root": str(folder), "steps": 1}
+    with pytest.raises(UserError, match="data set 'folder' has no unlabelled images of its own: say where they are"):
+        Experiment(make_config(run, {"image_size": 16}, TINY_RECIPE))
+    with pytest.raises(UserError, match="--method gd needs unlabelled images: give --unlabeled FOLDER"):
+        tiny_learner(method="gd").prepare(folder, None, None, LessonSettings(**TINY_LESSON))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tiny_runs import tiny_experiment
 from daydream import rng
 from daydream.experiment.experiment import Experiment
 from daydream.methods.method import network
-from daydream.methods.replay import ReplaySettings
+from daydream.methods.replay import Dream, ReplaySettings
 from daydream.nets.heads import imprint
 from daydream.nets.network import mean_weight_norm
 from daydream.stages.stage import SGD, State
@@ -28,6 +28,14 @@ def experiment() -> Experiment:
 def known(experiment: Experiment) -> State:
     """The state in which the third task begins."""
     return after_task(experiment, after_task(experiment, experiment.fresh_state(), 0), 1)
+
+
+def test_the_recipe_goes_by_the_length_of_the_base_task_and_its_increments_do_not_jump() -> None:
+    lengths = (10, 40, 59, 60, 61, 99, 100, 160, None)
+    epochs = [Dream.usual(length).get("epochs", Dream.Settings.epochs) for length in lengths]
+    assert epochs == [10, 40, 59, 60, 60, 60, 60, 60, 60]
+    imagined = [Dream.usual(length).get("counterparts") != 0 for length in lengths]
+    assert imagined == [False] * 6 + [True] * 3
 
 
 def test_terms_of_an_increment(experiment: Experiment, known: State) -> None:

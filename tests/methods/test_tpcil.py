@@ -84,6 +84,24 @@ def test_turning_or_scaling_all_features_costs_nothing() -> None:
     assert abs(before) < 0.9
 
 
+def apart(z: Tensor, v: Tensor) -> float:
+    """A topology held by distance, which ours is not: the mean square of what similarities changed by."""
+    return sum((a - b) ** 2 for a, b in zip(pairs(z), pairs(v), strict=True)) / len(pairs(z))
+
+
+def test_similarities_may_all_move_alike_which_a_distance_between_them_would_not_allow() -> None:
+    """Features drawn together about a direction: who is near whom stays, every similarity grows."""
+    v = F.normalize(randomly(6, 8), dim=1)
+    far = torch.zeros(6, 1, dtype=torch.float64)
+    alike = torch.cat([v, far + 1], dim=1)  # each similarity s becomes (s + 1) / 2
+    swapped = torch.cat([v[torch.randperm(6, generator=torch.Generator().manual_seed(1))], far], dim=1)
+    v = torch.cat([v, far], dim=1)
+    assert float(topology(alike, v)) == pytest.approx(-1, abs=1e-5)
+    assert float(topology(swapped, v)) > -0.5
+    assert apart(alike, v) > 0.1
+    assert apart(alike, v) > apart(swapped, v)
+
+
 @pytest.mark.parametrize(
     ("z", "v"),
     [

@@ -32,7 +32,7 @@ def test_the_standard_error_is_over_replicates_and_a_shared_base_task_counts_onc
     assert (found.pairs, found.replicates) == (4, 3)
     assert found.mean == pytest.approx(statistics.fmean(means))
     assert found.error == pytest.approx(statistics.stdev(means) / math.sqrt(3))
-    assert "over 4 pairs of 3 base tasks" in found.verdict("NME")
+    assert "over 4 pairs of 3 class orders" in found.verdict("NME")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,11 @@ def test_verdicts(gains: list[float], verdict: str) -> None:
     found = difference([[gain] for gain in gains])
     assert found.verdict("NME") == verdict
     assert found.decided == (" is better " in verdict)
+
+
+def test_seeds_of_one_order_decide_nothing_and_other_orders_are_asked_for() -> None:
+    said = difference([[4.5, 4.6, 4.7]]).verdict("CNN")
+    assert said == "not decided: +4.60 CNN over 3 pairs of 1 class order; at least 2 more class orders would be needed"
 
 
 def test_as_many_more_pairs_as_it_says_would_decide_and_one_fewer_would_not() -> None:

@@ -64,6 +64,39 @@ def test_pairs_that_share_a_base_task_count_once(tmp_path: Path) -> None:
     assert found.found["nme"].mean == pytest.approx((0.5 + 1.0 + 1.5) / 3)
 
 
+def test_seeds_of_one_class_order_count_once(tmp_path: Path, capsys: Any) -> None:
+    for side, gain in (("a", 0.0), ("b", 4.6)):
+        for seed in (1, 2, 3):
+            written(tmp_path / side / f"s{seed}", 50.0 + gain + 0.02 * seed * (gain > 0), order="seed:1", seed=seed)
+    code, out, _ = call(capsys, "compare", str(tmp_path / "a"), "--", str(tmp_path / "b"))
+    assert code == 0
+    assert "not decided: +1.16 CNN over 3 pairs of 1 class order; at least 2 more class orders" in " ".join(out.split())
+
+
+def test_a_report_counts_seeds_of_one_class_order_once(tmp_path: Path) -> None:
+    for method, gain in (("replay", 0.0), ("ucir", 4.6)):
+        for seed in (1, 2, 3):
+            given = {"order": "seed:1", "seed": seed, "method": method}
+            written(tmp_path / f"{method}-{seed}", 50.0 + gain + 0.02 * seed * (gain > 0), **given)
+    said = verdicts(lines_of(read_runs(sorted(tmp_path.iterdir()))))
+    assert len(said) == 2
+    assert all("not decided" in line and "3 pairs of 1 class order" in line for line in said)
+
+
+def test_settings_of_the_method_and_of_what_it_carries_are_named_where_they_differ(tmp_path: Path, capsys: Any) -> None:
+    for place in range(3):
+        for side, method, blend, soft in (("a", "replay", 1.0, 0.0), ("b", "dream", 0.6, 4.0)):
+            path = written(tmp_path / side / f"r{place}", order=f"seed:{place}", method=method)
+            result = json.loads((path / "result.json").read_text())
+            own = {"method": {"lr": 0.1, method: 1}, "parts": {"blend": blend}, "pile": {"pile_soft": soft}}
+            config = {**result["config"], **own, "format": 2}
+            (path / "result.json").write_text(json.dumps({**result, "config": config}))
+    found = compare(read_side([tmp_path / "a"], "A"), read_side([tmp_path / "b"], "B"))
+    assert found.differs == {"blend": ("1.0", "0.6"), "pile_soft": ("0.0", "4.0")}
+    _, out, _ = call(capsys, "compare", str(tmp_path / "a"), "--", str(tmp_path / "b"))
+    assert "they differ in blend: 1.0 in A, 0.6 in B" in out
+
+
 def test_a_base_task_has_several_names() -> None:
     assert replicates([{"a"}, {"b"}, {"c", "a"}, {"d"}]) == [0, 1, 0, 3]
     assert replicates([{"a"}, {"b"}, {"a", "b"}]) == [0, 0, 0]

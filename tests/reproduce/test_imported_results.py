@@ -24,7 +24,7 @@ def write(path: Path, choices: protocols.Choices, grid: str, name: str, mean: fl
     assert cell.values is not None
     config = make_config(**{**cell.values, "run": {**cell.values["run"], "order": "icarl", **run}}).to_json()
     numbers = {f"{kind}_{how}": mean for kind in ("average", "last") for how in ("nme", "cnn")}
-    tasks = [{"task": 0, "cnn": mean}]
+    tasks = [{"task": 0, "cnn": {"top1": mean}}]
     result = {"reports": "nme", **numbers, "seconds": 5.0, "parameters": 9, "tasks": tasks}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**result, "config": {**config, "device": "NVIDIA H200"}}))
@@ -54,6 +54,9 @@ def test_where_a_run_was_made_does_not_matter(tmp_path: Path) -> None:
     write(there / "kept.json", THERE, "counterparts", "n0", 64.0)
     write(there / "another-seed.json", THERE, "counterparts", "n1", seed=2)
     write(there / "fewer-tasks.json", THERE, "counterparts", "n8", tasks=3)
+    bad = there / "bad.json"
+    write(bad, THERE, "counterparts", "n1")
+    bad.write_text(json.dumps({**json.loads(bad.read_text()), "tasks": 3}))
     (there / "list.json").write_text("[1]")
     (there / "table.json").write_text('{"grid": "table1", "cells": []}')
     plan = plan_from(there, "counterparts")
@@ -109,6 +112,17 @@ def test_two_results_of_one_run(tmp_path: Path) -> None:
     write(there / "copy.json", THERE, "depth", "d1", 67.0)
     with pytest.raises(UserError, match=r"two results of d1, order icarl: .*a\.json and .*copy\.json; leave one"):
         plan_from(there, "depth")
+
+
+def test_two_results_in_two_folders_name_the_folders_to_choose_from(tmp_path: Path) -> None:
+    here, there = tmp_path / "all" / "one", tmp_path / "all" / "other"
+    write(here / "a.json", THERE, "depth", "d1")
+    write(there / "a.json", THERE, "depth", "d1", 67.0)
+    with pytest.raises(UserError, match="two results of d1") as error:
+        plan_from(tmp_path / "all", "depth")
+    assert str(error.value).endswith(f"name the folder to go by, --from {here} or --from {there}")
+    assert "\n" not in str(error.value)
+    assert done(plan_from(there, "depth")) == ["d1"]
 
 
 def test_a_result_that_cannot_be_read_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from PIL import Image
 from serving import Asking, files_of
 
 from daydream.learner.exact_learner import ExactLearner
@@ -34,6 +35,10 @@ def test_a_model_from_first_to_last(model: Asking, photos: Path, named: list[str
     assert {row["name"]: row["probability"] for row in told["classes"]} == pytest.approx(expected, abs=1e-4)
     assert told["nearest"][0]["cosine"] == pytest.approx(1, abs=1e-3)
     assert told["nearest"][0]["kept"] is True
+    predictor = model.client.app.app.state.models.get(model.name).view.predictor
+    for threshold, none in ((None, None), (told["classes"][0]["probability"] + 1e-6, True), (0.0, False)):
+        predictor.threshold = threshold
+        assert model("POST", "/predict", files=[picture])[0]["none_of_these"] is none
     report = model("POST", "/test", files=files_of(photos / "test"))
     assert set(report["per_class"]) == set(first)
 
@@ -80,6 +85,23 @@ def test_unlabelled_pictures_are_asked_about_and_named(model: Asking, photos: Pa
     assert isinstance(model("GET", "/doubts"), list)
 
 
+def test_a_doubt_can_be_called_right(model: Asking, photos: Path, named: list[str], tmp_path: Path) -> None:
+    assert "knows no class" in model("GET", "/doubts", 409)["error"]
+    model.upload(photos / "first")
+    path = sorted((photos / "first" / named[0]).iterdir())[0]
+    (tmp_path / named[1]).mkdir()
+    with Image.open(path) as image:
+        image.point(lambda value: max(0, value - 1)).save(tmp_path / named[1] / "double.png")
+    model.upload(tmp_path)
+    model.teach()
+    assert model("GET", "/next") == []
+    found = [row for row in model("GET", "/doubts") if row["kind"] == "doubled"]
+    assert found
+    left = model("POST", "/pictures/right", json={"ids": [found[0]["id"]]})
+    assert left == model("GET", "/doubts") == [row for row in left if row["id"] != found[0]["id"]]
+    model("POST", "/pictures/right", 404, json={"ids": ["0" * 16]})
+
+
 @pytest.mark.parametrize(("kind", "begins"), [("onnx", b""), ("safetensors", b""), ("model", b"")])
 def test_export(model: Asking, photos: Path, kind: str, begins: bytes) -> None:
     model("GET", "/export", 409, params={"as": kind})
@@ -95,3 +117,6 @@ def test_the_api_says_what_it_is(client: TestClient) -> None:
     assert "/api/models/{model}/lessons" in spec["paths"]
     assert client.get("/docs.html").status_code == 200
     assert "cdn" not in client.get("/docs.html").text
+    for methods in spec["paths"].values():
+        for about in methods.values():
+            assert {"400", "401", "403", "404", "409", "413", "422", "500", "507"} <= set(about["responses"])

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from own_images import write_classes
-from serving import TINY, files_of
+from serving import TINY, began_with, files_of
 
 from daydream.learner import opening
 from daydream.learner.locking import taught
@@ -23,10 +24,14 @@ httpx = pytest.importorskip("httpx")
 
 
 @contextlib.contextmanager
-def served(place: Path) -> Iterator[tuple[Any, "subprocess.Popen[str]"]]:
+def served(
+    place: Path, given: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[Any, "subprocess.Popen[str]"]]:
     """Run the command on a folder; yield a client of it, and its process."""
     words = [sys.executable, "-m", "daydream", "serve", str(place), "--port", "0", "--no-browser"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **given}
+    )
     assert process.stdout is not None
     try:
         address = process.stdout.readline().split(": ", 1)[1].strip()
@@ -82,6 +87,8 @@ def test_killed_in_an_upload_a_lesson_and_an_undo(tmp_path: Path, named: list[st
         rows = {row["name"]: row["waiting"] for row in client.get(url).json()["classes"]}
         assert {name: rows[name] for name in sent} == sent
         assert not list(beside.rglob("*.part"))
+        assert "Sending pictures was interrupted" in client.get(url).json()["notices"][0]
+        client.delete(f"{url}/notices").raise_for_status()
         names = [name for name in rows if name not in sent]
         if names:
             client.post(f"{url}/forget", json={"names": names}).raise_for_status()
@@ -116,6 +123,39 @@ def test_killed_in_an_upload_a_lesson_and_an_undo(tmp_path: Path, named: list[st
         about = client.get(url).json()
         assert "An undo was interrupted" in about["notices"][0]
         assert sum(row["kept"] for row in about["classes"]) == 30
+
+
+def test_a_lesson_that_trains_goes_on_after_a_kill(tmp_path: Path, named: list[str]) -> None:
+    """It is kept every minute; here after every epoch."""
+    photos, place = write_classes(tmp_path / "photos", range(2), 10), tmp_path / "models"
+    place.mkdir()
+    program = "import daydream.learner.lesson_checkpoint as kept\nkept.SECONDS = 0.0"
+    path = {"PYTHONPATH": os.pathsep.join([str(began_with(tmp_path / "path", program)), *filter(None, sys.path)])}
+    url, kept = "/api/models/m", place / ".m.daydream.lesson" / "latest.json"
+    with served(place, path) as (client, process):
+        client.post("/api/models", json={"name": "m", "method": "replay", **TINY}).raise_for_status()
+        client.post(f"{url}/pictures", files=files_of(photos)).raise_for_status()
+        client.post(f"{url}/lessons", json={"epochs": 40}).raise_for_status()
+        until(kept.exists)
+        killed(process)
+    free_again(place / "m.daydream")
+    with served(place, path) as (client, process):
+        assert "A lesson was interrupted" in client.get(url).json()["notices"][0]
+        assert (kept.parent.stat().st_mode & 0o077, (place / "m.daydream").exists()) == (0, False)
+        client.post(
+            f"{url}/pictures", files=files_of(write_classes(tmp_path / "more", range(2, 3), 4))
+        ).raise_for_status()
+        plan = client.get(f"{url}/lessons/estimate").json()
+        assert (plan["goes_on"], plan["epochs"], plan["images"]) == (True, 40, 20)
+        client.post(f"{url}/lessons", json={}).raise_for_status()
+        until(lambda: client.get(url).json()["lesson"]["state"] != "running")
+        about = client.get(url).json()
+        assert about["lesson"]["state"] == "done", about["lesson"]
+        assert {row["name"]: row["waiting"] for row in about["classes"]} == {**dict.fromkeys(named[:2], 0), named[2]: 4}
+        plan = client.get(f"{url}/lessons/estimate").json()
+        assert (plan["kept"], plan["goes_on"], plan["images"]) == (False, False, 4)
+    assert not kept.parent.exists()
+    assert opening.load(place / "m.daydream", device="cpu").history[0].epochs == 40
 
 
 def free_again(file: Path) -> None:

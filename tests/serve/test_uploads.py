@@ -2,15 +2,19 @@
 
 import errno
 import io
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hostile import png
 from PIL import Image
-from serving import Asking, files_of, zipped
+from serving import Asking, client_of, files_of, zipped
 
 from daydream import atomic
-from daydream.serve import uploads
+from daydream.serve import pictures, uploads
 
 
 def picture(shade: int = 0, side: int = 12, kind: str = "PNG") -> bytes:
@@ -45,10 +49,19 @@ def test_bombs(model: Asking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     bomb = png(tmp_path / "bomb.png", 9_000, 9_000, 8).read_bytes()
     said = sent(model, ("cat/bomb.png", bomb))
     assert (said["passed_over"], "pixels" in str(said["why"])) == (1, True)
-    assert sent(model, ("zeros.zip", zipped({"cat/a.png": bytes(2**26 + 1)})), expect=413)
+    said = sent(model, ("zeros.zip", zipped({"cat/a.png": bytes(2**26 + 1)})))
+    assert (said["kept"], "larger than 64 MiB" in str(said["why"])) == ({}, True)
     monkeypatch.setattr(uploads, "MEMBERS", 5)
     many = zipped({f"cat/{i}.png": b"" for i in range(6)})
     assert "limit" in str(sent(model, ("many.zip", many), expect=413)["error"])
+    three = {
+        kind: zipped({f"{kind}/{i}.png": picture(10 * i + len(kind)) for i in range(3)}) for kind in ("cat", "mouse")
+    }
+    said = sent(model, *((f"{kind}.zip", content) for kind, content in three.items()))
+    assert (said["kept"], "in a request" in str(said["why"])) == ({"cat": 3}, True)
+    monkeypatch.setattr(uploads, "KEPT", 4)
+    said = sent(model, ("more.zip", three["mouse"]))
+    assert (said["kept"], said["passed_over"]) == ({"mouse": 1}, 2)
 
 
 def test_a_zip_that_lies_about_its_size(model: Asking) -> None:
@@ -56,7 +69,18 @@ def test_a_zip_that_lies_about_its_size(model: Asking) -> None:
     for mark, place in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
         at = content.index(mark) + place
         content[at : at + 4] = (100).to_bytes(4, "little")
-    assert "error" in sent(model, ("lie.zip", bytes(content)), expect=422)
+    said = sent(model, ("lie.zip", bytes(content)))
+    assert (said["kept"], said["passed_over"], "damaged" in str(said["why"])) == ({}, 1, True)
+
+
+def test_a_bad_picture_in_a_zip_is_passed_over_and_told(model: Asking) -> None:
+    fine = {f"cat/{i}.png": picture(i) for i in range(70)}
+    content = bytearray(zipped({**fine, "cat/bad.png": bytes(range(256)) * 4}))
+    at = content.index(b"cat/bad.png") + len(b"cat/bad.png")
+    content[at : at + 40] = b"\xff" * 40  # no block of deflate begins so
+    said = sent(model, ("pets.zip", bytes(content)), ("no.zip", b"no zip"))
+    assert (said["kept"], said["passed_over"]) == ({"cat": 70}, 2)
+    assert ["cat/bad.png: it is damaged" in said["why"][0], "no.zip" in said["why"][1]] == [True, True]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -138,3 +162,73 @@ def test_a_full_disk_is_one_line(model: Asking, monkeypatch: pytest.MonkeyPatch)
     assert "the disk is full" in str(said["error"])
     assert [row["kept"] for row in model("GET")["classes"]] == [1]
     assert not list(model.beside.rglob("*.part"))
+
+
+def test_strangers_links_and_pipes_are_left_alone(
+    model: Asking, photos: Path, tmp_path: Path, named: list[str]
+) -> None:
+    model.upload(photos / "first")
+    plans = tmp_path / "victim"
+    for folder in (plans / "lesson-plans", plans / "classes" / "cat", plans / "pile", plans / ("lesson-" + 16 * "0")):
+        folder.mkdir(parents=True)
+        (folder / ".note.part").write_text("dear")
+    before = sorted(plans.rglob("*"))
+    for place in ("classes/cat", "classes", "pile", ""):
+        beside = model.beside / place
+        if beside.exists():
+            beside.rename(tmp_path / f"own{len(place)}")
+        beside.symlink_to(plans / place)
+        if not place:
+            model.file.write_bytes(b"a model")
+        with client_of(model.folder) as client:  # a server that begins
+            again = Asking(client, model.name, model.folder)
+            expect = 200 if place == "classes/cat" else 409
+            assert expect == 200 or "is a link" in again("GET", expect=expect)["error"]
+            for asked in ({"class": "cat"}, {"unlabelled": True}):
+                files = [("files", ("a.png", picture(77)))]
+                answer = client.post(f"/api/models/{model.name}/pictures", files=files, params=asked)
+                assert answer.status_code == (201 if place == "classes/cat" and "class" not in asked else 409)
+        assert sorted(plans.rglob("*")) == before
+        beside.unlink()
+        if (own := tmp_path / f"own{len(place)}").exists():
+            own.rename(beside)
+
+
+def test_only_our_own_files_are_swept_away(model: Asking, photos: Path, named: list[str]) -> None:
+    model.upload(photos / "first")
+    ours = [model.beside / f"lesson-{16 * '0'}", model.beside / "classes" / named[0] / f".{16 * 'a'}.png.01234567.part"]
+    theirs = [model.beside / "lesson-homework", model.beside / "classes" / named[0] / ".draft.part"]
+    for path in (*ours, *theirs):
+        path.mkdir() if path.name.startswith("lesson") else path.write_text("x")
+    os.mkfifo(model.beside / "classes" / named[0] / f"{16 * 'f'}.png")
+    with client_of(model.folder) as client:
+        again = Asking(client, model.name, model.folder)
+        assert [row["kept"] for row in again("GET")["classes"]] == [8, 8]
+        assert client.get(f"/api/models/{model.name}/pictures/{16 * 'f'}").status_code == 404
+    assert [path.exists() for path in (*ours, *theirs)] == [False, False, True, True]
+    (model.beside / "classes" / named[0] / f"{16 * 'f'}.png").unlink()
+
+
+def test_large_pictures_are_decoded_one_at_a_time(
+    model: Asking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, at_once, most, decode = (
+        png(tmp_path / "large.png", 2_100, 2_100, 8).read_bytes(),
+        [0],
+        [0],
+        pictures.square,
+    )
+
+    def counted(image: Any, side: int) -> Any:
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        time.sleep(0.05)
+        at_once[0] -= 1
+        return decode(image, side)
+
+    monkeypatch.setattr(pictures, "square", counted)
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda _: pictures.read(content, 16), range(6)))
+        assert most == [1]
+        list(pool.map(lambda i: pictures.read(picture(i), 16), range(6)))
+    assert most[0] > 1

@@ -82,6 +82,22 @@ class Command:
         return seen
 
 
+def killed(train: Callable[[], object]) -> None:
+    """Do in a process of its own, with one thread, what ends by its being killed with SIGKILL."""
+    sys.stdout.flush()
+    process = os.fork()
+    if not process:
+        try:
+            torch.set_num_threads(1)
+            train()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert code == -signal.SIGKILL, f"it ended with {code} before it was killed"
+
+
 def writing(folder: Path) -> bool:
     """Say whether some file is being written: a part of it lies there."""
     return any(name.endswith(".part") for _, _, names in os.walk(folder) for name in names)

@@ -34,7 +34,7 @@ def other_value(value: Any, dice: Dice) -> Any:
     """Return something else in the place of a value of JSON."""
     return dice.choice(
         (None, -1, 0, 1, 2**62, 10**30, 1e308, 0.5, "", "x" * 50, "../../x", "\x1b[2J", [], {}, [value], {"a": value},
-         True, False, not value, [None] * 3, float("nan"), float("inf"), str(value), "ev/own.py:Mine")
+         True, False, not value, [None] * 3, float("nan"), float("inf"), str(value), "ev/own.py:Mine", "a\x00b")
     )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ HEADERS: tuple[dict[str, str], ...] = (
     {"host": "evil.example"},
     {"origin": "http://evil.example"},
     {"origin": "null"},
+    {"origin": "http://["},
+    {"host": "["},
     {"sec-fetch-site": "cross-site"},
     {"content-type": "text/plain"},
     {"content-type": "application/json; charset=utf-16"},

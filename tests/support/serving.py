@@ -75,15 +75,23 @@ def zipped(members: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def client_of(place: Path, gate: Gate | None = None, keep: bool = True) -> TestClient:
-    return TestClient(make_app(Models(place, keep), gate or Gate()), base_url=OWN)
+def client_of(place: Path, gate: Gate | None = None, keep: bool = True, raising: bool = True) -> TestClient:
+    return TestClient(make_app(Models(place, keep), gate or Gate()), base_url=OWN, raise_server_exceptions=raising)
+
+
+def began_with(folder: Path, program: str) -> Path:
+    """Return a folder for the path of modules, by which a process that teaches begins with a program."""
+    folder.mkdir()
+    only = "import sys\nif 'daydream.serve.worker' in sys.orig_argv:\n"
+    (folder / "sitecustomize.py").write_text(only + "".join(f"    {line}\n" for line in program.splitlines()))
+    return folder
 
 
 @contextlib.contextmanager
-def listening(place: Path, **given: Any) -> Iterator[str]:
+def listening(place: Path, keep: bool = True, **given: Any) -> Iterator[str]:
     """Serve a folder of models over HTTP from a thread; yield the address."""
     listener = socket.create_server(("127.0.0.1", 0))
-    app = make_app(Models(place), Gate(**given))
+    app = make_app(Models(place, keep), Gate(**given))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -1,5 +1,7 @@
 """Small runs for tests: the whole loop on a handful of shapes."""
 
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,19 @@ class Watch(Display):
         if self.asked == self.crash_at:
             raise RuntimeError("the machine fell over")
         return self.asked == self.stop_at
+
+
+class KillAt(Watch):
+    """A display that kills its process at a step, with SIGKILL: nothing is written, nothing tidied."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.kill_at = step
+
+    def stop_asked(self) -> bool:
+        if super().stop_asked() or self.asked == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return False
 
 
 class StopIn(Watch):

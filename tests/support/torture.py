@@ -1,19 +1,23 @@
-"""Kill runs and lessons with SIGKILL, at random and inside writes; compare what they come to with those left alone.
+"""Kill runs, lessons and the server with SIGKILL, at random and inside writes; compare what they come to.
 
-`python tests/support/torture.py MINUTES [SEED] [KILLS]` prints a line every minute and a count at the end, which comes
-sooner if there were so many kills. It exits with 1 if one ended otherwise, if one got stuck, or if fewer than a third
-of the kills fell inside the writing of a file.
+`python tests/support/torture.py` ends after 500 kills (`--kills`), and prints a line every minute and the counts at the
+end. It exits with 1 if a case came to something else than one that nobody killed, if one got stuck, if fewer than a
+third of the kills fell inside the writing of a file, or if `--minutes` were over first. A kill after the end (when the
+result or the taught model had been written, or the server had acknowledged what was asked) is no kill.
 """
 
+import argparse
 import itertools
 import json
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from typing import Any
 from forked import Command, import_all, writing
 from own_images import write_classes, write_pile
 from tiny_runs import without_times
+from torture_serve import Serving
 
 from daydream.learner import lesson_checkpoint
 
@@ -34,6 +39,8 @@ STUCK = 300.0
 """Seconds after which a process that nobody kills is stuck."""
 INSIDE = 0.6
 """Of the kills, how many are to fall into a write; some find none."""
+SERVER = 8
+"""Every so many cases one is of the server, which takes seconds to start."""
 
 
 @dataclass
@@ -53,8 +60,15 @@ class Torturer:
         self.seconds[kind] = time.monotonic() - began
         import_all(modules)
 
-    def kill(self, kind: str, folder: Path, *words: str) -> bool:
-        """Begin a command and kill it at some moment, or while it writes a file; say whether it had not ended."""
+    def counted(self, kind: str, folder: Path, over: bool) -> None:
+        """Count a kill that has just been; one that came after the end is none."""
+        self.counts["after the end" if over else "kills"] += 1
+        if not over:
+            self.counts[f"of {kind}s"] += 1
+            self.counts["inside writes"] += writing(folder)
+
+    def kill(self, kind: str, folder: Path, over: Callable[[], bool], *words: str) -> None:
+        """Begin a command and kill it at some moment, or while it writes a file."""
         command = Command(*words)
         if self.dice.random() < INSIDE:
             left = self.dice.randrange(1, 25)
@@ -70,12 +84,9 @@ class Torturer:
                 time.sleep(0.002)
         if command.ended():
             self.counts["ended before"] += 1
-            return False
+            return
         command.kill()
-        self.counts["kills"] += 1
-        self.counts[f"of {kind}s"] += 1
-        self.counts["inside writes"] += writing(folder)
-        return True
+        self.counted(kind, folder, over())
 
     def run(self, folder: Path) -> str:
         """Begin a run, kill it some times, let it end; return what is wrong with it."""
@@ -86,7 +97,7 @@ class Torturer:
             return ["resume", str(run), "--quiet"] if begun else ["run", *RUN, "--out", str(run)]
 
         for _ in range(self.dice.randrange(1, 9)):
-            self.kill("run", folder, *words())
+            self.kill("run", folder, (run / "result.json").exists, *words())
         said = Command(*words()).wait(STUCK)
         same = not said and result(run) == result(self.place / "whole")
         # A page's part is swept once it is an hour old: nobody holds a lock while a page is written.
@@ -100,7 +111,7 @@ class Torturer:
         model.write_bytes(before)
         words = ["learn", str(model), str(self.place / "photos" / "more"), *LESSON]
         for _ in range(self.dice.randrange(1, 9)):
-            self.kill("lesson", folder, *words)
+            self.kill("lesson", folder, lambda: model.read_bytes() != before, *words)
             if model.read_bytes() != before:
                 break  # it was over but for what is swept, by the next lesson if by none before
         else:
@@ -128,10 +139,9 @@ def tensors(model: Path) -> bytes:
         return archive.read("tensors.safetensors") + archive.read("images.safetensors")
 
 
-def main(minutes: float, seed: int, kills: float) -> int:
-    lesson_checkpoint.SECONDS = 0.0  # a lesson of seconds is kept as one of hours is, at every epoch
-    place = Path(tempfile.mkdtemp(prefix="daydream-torture-"))
-    torturer, wrong = Torturer(place, random.Random(seed)), list[str]()
+def made_ready(torturer: Torturer) -> Serving:
+    """Let each thing be done once with nobody killing it."""
+    place = torturer.place
     photos = write_classes(place / "photos" / "first", range(2), 8).parent
     more, pile = write_classes(photos / "more", range(1, 4), 8, first=8), write_pile(photos / "pile", 20)
     first, both = place / "first.daydream", place / "both.daydream"
@@ -139,39 +149,54 @@ def main(minutes: float, seed: int, kills: float) -> int:
     torturer.alone("run", "run", *RUN, "--out", str(place / "whole"))
     shutil.copy(first, both)
     torturer.alone("lesson", "learn", str(both), str(more), *LESSON)
-    print(f"seed {seed}; alone in seconds: { ({k: round(v, 1) for k, v in torturer.seconds.items()}) }", flush=True)
+    return Serving.made_ready(place / "serving", torturer.dice, torturer.counted, INSIDE)
+
+
+def main(minutes: float, seed: int, kills: int) -> int:
+    lesson_checkpoint.SECONDS = 0.0  # a lesson of seconds is kept as one of hours is, at every epoch
+    place = Path(tempfile.mkdtemp(prefix="daydream-torture-"))
+    torturer, wrong = Torturer(place, random.Random(seed)), list[str]()
+    counts, serving = torturer.counts, made_ready(torturer)
+    alone = {kind: round(value, 2) for kind, value in (torturer.seconds | serving.seconds).items()}
+    print(f"{commit()}, seed {seed}; alone in seconds: {alone}", flush=True)
     began = told = time.monotonic()
-    for number in itertools.count():
+    for number in itertools.count(1):
         folder = place / f"case-{number}"
         folder.mkdir()
-        said = (torturer.lesson if number % 3 == 2 else torturer.run)(folder)
-        torturer.counts["cases"] += 1
-        torturer.counts["identical"] += not said
+        case = serving.case if number % SERVER == 0 else torturer.lesson if number % 3 == 2 else torturer.run
+        said = case(folder)
+        counts["cases"] += 1
+        counts["identical"] += not said
         if said:
             wrong.append(f"{folder}: {said}")
         else:
             shutil.rmtree(folder)
         now = time.monotonic()
-        over = now - began > 60 * minutes or torturer.counts["kills"] >= kills
+        over = now - began > 60 * minutes or counts["kills"] >= kills
         if now - told > 60 or over:
             told = now
-            print(f"{(now - began) / 60:.1f} min: {dict(torturer.counts)}", flush=True)
+            print(f"{(now - began) / 60:.1f} min: {dict(counts)}", flush=True)
         if over:
             break
-    print("\n".join(wrong))
-    enough = 3 * torturer.counts["inside writes"] >= torturer.counts["kills"]
-    print("" if enough else "fewer than a third of the kills fell inside writes")
+    if counts["kills"] < kills:
+        wrong.append(f"there was time for {counts['kills']} kills of {kills}")
+    if 3 * counts["inside writes"] < counts["kills"]:
+        wrong.append("fewer than a third of the kills fell inside writes")
+    print("\n".join(wrong) or "all came to what they come to alone")
     if not wrong:
         shutil.rmtree(place)
-    return int(bool(wrong) or not enough)
+    return int(bool(wrong))
+
+
+def commit() -> str:
+    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or "no commit"
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    sys.exit(
-        main(
-            float(given[0]),
-            int(given[1]) if len(given) > 1 else int(time.time()),
-            float(given[2]) if len(given) > 2 else float("inf"),
-        )
-    )
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--kills", type=int, default=500)
+    given = parser.parse_args()
+    sys.exit(main(given.minutes, given.seed, given.kills))

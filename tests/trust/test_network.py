@@ -53,6 +53,7 @@ def test_processes_that_meet_by_a_file_listen_on_the_loopback_alone(tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     assert set(json.loads((tmp_path / "out").read_text())) == {"127.0.0.1"}
+    assert "listens on every address" not in done.stderr
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'daydream[ray]'")

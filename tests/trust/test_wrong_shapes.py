@@ -21,6 +21,9 @@ SHOWN: list[tuple[str, Change]] = [
     ("result.json", lambda r: r.update(seconds=None)),
     ("result.json", lambda r: r.update(seconds=float("nan"))),
     ("result.json", lambda r: r.update(last_cnn=10**30)),
+    ("result.json", lambda r: r.update(mean_parameters={})),
+    ("result.json", lambda r: r.update(mean_parameters=1, tasks=[{"parameters": "many"}])),
+    ("result.json", lambda r: r.update(config={"format": 1, "run": {}, "parts": 3})),
 ]
 RESUMED: list[tuple[str, Change]] = [
     ("config.json", lambda c: c["run"].update(method=None)),
@@ -70,6 +73,7 @@ def test_a_bad_run_is_named_and_hides_no_other(
         '{"kind": "epoch", "task": 0, "stage": 7}',
         '{"kind": ["epoch"]}',
         '{"kind": "confusion", "task": 2, "names": ["a"], "cnn": [[1, 2]]}',
+        '{"kind": "epoch", "task": 0, "stage": "", "epoch": 1, "losses": {}, "lr": 1e999, "images": 1, "seconds": 1}',
         "[" * 100_000,
         '{"kind": "epoch", "task": 0, "stage": "", "epoch": 1, "losses": {"a": NaN}, "lr": 1, "images": 1, "seconds": 1}',  # noqa: E501
     ],

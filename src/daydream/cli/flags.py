@@ -100,6 +100,16 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
     return value
 
 
+def asked_for(context: typer.Context, values: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the fields that were given, each section without those that have their default."""
+
+    def said(name: str) -> bool:
+        source = context.get_parameter_source(name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    return {key: {name: value for name, value in own.items() if said(name)} for key, own in values.items()}
+
+
 HELP_ALL = "--help-all"
 HelpAll = Annotated[bool, typer.Option(HELP_ALL, help="show the settings for experts too, and exit")]
 

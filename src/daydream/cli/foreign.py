@@ -29,7 +29,7 @@ def _already_off(words: Sequence[str], option: str, name: str) -> str | None:
 
 
 def _of_component(words: Sequence[str], option: str, name: str) -> str | None:
-    from daydream.components.settings import component_settings
+    from daydream.components.settings import component_settings, why_not
     from daydream.methods import load_method
 
     method = given(words, "--method", "replay")
@@ -38,9 +38,7 @@ def _of_component(words: Sequence[str], option: str, name: str) -> str | None:
     key = next((key for key, settings in carried.items() if name in {field.name for field in fields(settings)}), None)
     if key is None:
         return None
-    usual = "it carries no parts" if key == "parts" else "it replays no exemplars"
-    why = kind.refuses.get(name) or (kind.refuses.get("imagine") if key == "imagination" else None) or usual
-    return f"{option} does not fit method '{method}': {why}"
+    return f"{option} does not fit method '{method}': {why_not(kind, key, name)}"
 
 
 def _of_method(words: Sequence[str], option: str, name: str) -> str | None:

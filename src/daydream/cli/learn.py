@@ -77,6 +77,7 @@ def learn(
     quiet: Quiet = False,
     as_json: Json = False,
     help_all: flags.HelpAll = False,
+    context: typer.Context,
     values: Annotated[dict[str, Any] | None, typer.Option(hidden=True, parser=json.loads)] = None,
 ) -> None:
     """Teach a model the classes of a folder: a frozen network and ridge regression, which forgets nothing.
@@ -84,6 +85,7 @@ def learn(
     With --method a network trains instead; `daydream learn --method NAME --help` shows what can be said of it.
     """
     assert values is not None
+    values = flags.asked_for(context, values)
     allow_pixels(max_pixels)
     with taught(model), stoppable(f"{model} is as it was before") as switch:
         atomic.sweep(model)
@@ -203,14 +205,10 @@ def said_of_training(values: Values) -> list[tuple[str, Any]]:
 
 def stays_adapting(path: Path, given: Mapping[str, Any], values: Values, learner: "Learner") -> None:
     """Refuse to change what a model of the adapting learner was made with."""
-    from daydream.learner.making import complete, method_class
-
-    usual = complete(method_class(given.get("method")), {})  # the defaults that the flags of this command had
     check_same(path, given, asdict(learner.given))
     for key, own in values.items():
         if key not in ("model", "exact", "lesson"):
-            changed = {name: value for name, value in own.items() if value != usual.get(key, {}).get(name)}
-            check_same(path, changed, learner.carried.get(key, {}))
+            check_same(path, own, learner.carried.get(key, {}))
 
 
 def check_same(path: Path, given: Mapping[str, Any], stands: Mapping[str, Any]) -> None:

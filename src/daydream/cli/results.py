@@ -45,7 +45,7 @@ def compare(
 ) -> None:
     """Say whether runs B are better than runs A: paired by class order and seed, with standard error and verdict.
 
-    Runs that share a base task count once in the standard error; under three pairs nothing is decided.
+    Runs of one class order count once in the standard error; under three orders nothing is decided.
     """
     from daydream.report.compare import compare as compared
     from daydream.report.compare import read_side

@@ -34,7 +34,12 @@ def serve(
     ),
     token: Annotated[str, typer.Option(help="what a visitor must know; made and printed where one is needed")] = "",
     keep_pictures: Annotated[
-        int, typer.Option(min=0, max=1, help="keep pictures in MODEL.pictures/; 0: only until they are taught")
+        int,
+        typer.Option(
+            min=0,
+            max=1,
+            help="keep pictures in MODEL.pictures/; 0: delete them once they are taught, those of before too",
+        ),
     ] = 1,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="do not open the page")] = False,
     max_pixels: MaxPixels = None,

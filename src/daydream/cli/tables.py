@@ -33,7 +33,9 @@ def plan_table(experiment: "Experiment") -> RenderableType:
             )
             table.add_row(*cells, stage.name, *count)
     body, head = experiment.parameters()
-    report = f"reports {experiment.method.reports.upper()} accuracy (CNN and NME are both measured)"
+    kept = experiment.method.keeps_exemplars
+    measured = "CNN and NME are both measured" if kept else "NME is not measured: no exemplars are kept"
+    report = f"reports {experiment.method.reports.upper()} accuracy ({measured})"
     closing = f"{experiment.num_steps:,} steps; {body:,} parameters at inference and {head:,} in the head; {report}"
     return Group(table, Text(f"{closing}; {experiment.hardware.describe()}"))
 

@@ -1,7 +1,7 @@
 """The settings of what a method carries, and what follows from them. Imports no torch before it is asked."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from daydream.errors import UserError
@@ -35,6 +35,27 @@ def component_settings(kind: "type[Method[Any]]", base_epochs: int | None = None
     return {key: with_defaults(settings, usual) for key, settings in found.items()}
 
 
+def why_not(kind: "type[Method[Any]]", section: str, name: str) -> str:
+    """Say why a setting of what is carried does not fit a method."""
+    whole = {"imagination": "imagine", "pile": "pile_teach"}.get(section, name)
+    usual = "it carries no parts" if section == "parts" else "it replays no exemplars"
+    return kind.refuses.get(name) or kind.refuses.get(whole) or usual
+
+
+def _refuse_replayed(
+    name: str, kind: "type[Method[Any]]", given: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type]
+) -> None:
+    """Raise the user's mistake if a method that replays nothing is given what needs that."""
+    from daydream.components.imagination_settings import ImaginationSettings
+    from daydream.components.pile_settings import TeachingSettings
+
+    for key, replayed in (("imagination", ImaginationSettings), ("pile", TeachingSettings)):
+        foreign = {field.name for field in fields(replayed)}
+        for one in given.get(key) or {}:
+            if key not in classes or one in foreign:
+                raise UserError(f"{flag(one)} does not fit method '{name}': {why_not(kind, key, one)}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CarriedSettings:
     """The settings of all that a method carries; None where it cannot carry such a thing."""
@@ -60,15 +81,13 @@ class CarriedSettings:
 
         `sections` are the settings' classes, where their defaults are not the method's own.
         """
-        if not kind.replays and (given.get("imagination") or (given.get("pile") and not kind.needs_pile)):
-            if why := kind.refuses.get("imagine"):
-                raise UserError(f"imagination does not fit method '{name}': {why}")
-            raise UserError(f"method '{name}' replays no exemplars, so there is nothing to imagine")
+        classes = component_settings(kind) if sections is None else sections
+        if not kind.replays:
+            _refuse_replayed(name, kind, given, classes)
         if not kind.carries and given.get("parts"):
             raise UserError(
                 f"method '{name}' carries no parts, so there is no {flag(next(iter(given['parts'])))} for it"
             )
-        classes = component_settings(kind) if sections is None else sections
         built: dict[str, Any] = {key: from_dict(classes[key], given.get(key) or {}) for key in KEYS if key in classes}
         carried = cls(name=name, kind=kind, usual=sections, **built)
         carried.check()

@@ -5,6 +5,7 @@ the whole batch (`shared_norm.py`), and after the backward pass one all-reduce a
 """
 
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from daydream.errors import UserError
 from daydream.stages.stage import State
+
+log = logging.getLogger("daydream")
 
 PATIENCE = timedelta(hours=12)  # the first process may decode a data set alone; one that dies is noticed at once
 CPU = torch.device("cpu")
@@ -170,10 +173,27 @@ def meeting_point() -> tuple[Any, int, int]:
     return store, 0, size
 
 
+def open_meeting() -> str:
+    """Say that processes which are all on this machine meet where others can come too, if they do.
+
+    The store of an agent of `torchrun` listens on every address, which nothing that it starts can change.
+    """
+    about = os.environ
+    here = about.get("LOCAL_WORLD_SIZE") == about.get("WORLD_SIZE")
+    if about["RANK"] != "0" or not here or about.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return ""
+    return (
+        f"torchrun's meeting point, port {about['MASTER_PORT']}, listens on every address of this machine, without a "
+        "password; on a network you do not trust, let the processes meet by a file (SECURITY.md)"
+    )
+
+
 @contextlib.contextmanager
 def joined(trains: bool) -> Iterator[None]:
     """Join the processes `torchrun` started. Only the first of them speaks, and of those that fail the first to."""
     stay_here()
+    if told := open_meeting():
+        log.warning(told)
     store, rank, size = meeting_point()
     if torch.cuda.is_available() and int(os.environ["LOCAL_RANK"]) < torch.cuda.device_count():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))

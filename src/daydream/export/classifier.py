@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,7 +20,10 @@ from daydream.export.onnx import export_onnx, export_state_dict
 from daydream.methods.method import Method
 from daydream.nets.extractor import Extractor, Joined
 from daydream.nets.network import Network
+from daydream.settings import mismatch, require
 from daydream.stages.stage import State
+from daydream.storage.checkpoint_files import naming_damage
+from daydream.storage.state import check_networks
 
 FORMAT = "daydream-network-2"
 KINDS: dict[str, Callable[..., Network | Joined]] = {
@@ -29,6 +32,19 @@ KINDS: dict[str, Callable[..., Network | Joined]] = {
     "Joined": Joined.of_configs,
 }
 """Builders of the networks a file may hold, by class name."""
+
+
+class Exported(TypedDict):
+    """The words of an exported file."""
+
+    kind: NotRequired[str]
+    network: dict[str, Any]
+    class_names: list[str]
+    size: int
+    mean: list[float]
+    std: list[float]
+    temperature: float
+    canvas: int | None
 
 
 @dataclass(frozen=True)
@@ -89,13 +105,15 @@ def load_exported(path: Path) -> Classifier:
         raise UserError(f"{path} cannot be read as an exported network: {error}") from error
     if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is no network written by `daydream export`")
-    about = json.loads(metadata["about"])
-    config: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["network"].items()}
-    kind = about.get("kind", "Network")
-    if kind not in KINDS:
-        raise UserError(f"{path} holds a network of kind '{kind}'; this daydream knows {', '.join(KINDS)}")
-    net = KINDS[kind](**config)
-    net.load_state_dict(weights)
-    prepare = Prepare(tuple(about["mean"]), tuple(about["std"]), about["size"])
-    names = tuple(about["class_names"])
-    return Classifier(net.eval().requires_grad_(False), prepare, names, about["temperature"], about["canvas"])
+    with naming_damage(path):
+        about = json.loads(metadata["about"])
+        kind = about.get("kind", "Network")
+        require(kind in KINDS, f"it holds a network of kind '{kind}'; this daydream knows {', '.join(KINDS)}")
+        require(not (wrong := mismatch(about, Exported, "")), wrong)
+        config = about["network"]
+        check_networks({"net": {"kind": kind, "config": config}}, {"net.net": weights}, KINDS)
+        net = KINDS[kind](**{k: tuple(v) if isinstance(v, list) else v for k, v in config.items()})
+        net.load_state_dict(weights)
+        prepare = Prepare(tuple(about["mean"]), tuple(about["std"]), about["size"])
+        names = tuple(about["class_names"])
+        return Classifier(net.eval().requires_grad_(False), prepare, names, about["temperature"], about["canvas"])

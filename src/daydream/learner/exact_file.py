@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,16 +19,13 @@ from daydream import __version__, atomic
 from daydream.data.augment import Prepare
 from daydream.errors import UserError
 from daydream.learner.exact import KEPT_STATES, ExactModel, Judged
+from daydream.learner.exact_words import FORMAT, KIND, About, Look, Newer, Words, check_model, words_of
 from daydream.learner.history import History, read, written
 from daydream.learner.known import Known
 from daydream.nets.network import Network, architecture
 from daydream.nets.ridge import WIDEST, Projection, Ridge, Sums
 from daydream.settings import require
 
-FORMAT = 1
-KIND = "daydream exact"
-NAME = 200
-SIDES = (8, 1024)
 SUMS = ("second", "sums", "counts")
 DAMAGE = (SafetensorError, UserError, LookupError, ValueError, TypeError, AssertionError, RuntimeError, AttributeError)
 """What reading a damaged file may raise."""
@@ -47,10 +43,6 @@ class Content:
     history: History
     earlier: tuple[History, ...]
     """What had happened before each of the model's earlier states was left."""
-
-
-class _Newer(Exception):
-    """The file's format is one of a later version."""
 
 
 def save(path: Path, content: Content) -> None:
@@ -73,12 +65,12 @@ def load(path: Path, device: torch.device) -> Content:
         raise UserError(f"{path} is not a model file but a folder or a device")
     try:
         with safe_open(path, framework="pt") as file:
-            about = _about(file.metadata())
+            about = words_of(file.metadata())
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         return _content(about, tensors, device)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
-    except _Newer as error:
+    except Newer as error:
         raise UserError(f"{path} {error}") from None
     except DAMAGE as error:
         reason = " ".join(str(error).split())[:120]
@@ -94,7 +86,7 @@ def as_bytes(content: Content) -> bytes:
 def of_bytes(data: bytes, device: torch.device) -> Content:
     """Read what `as_bytes` gives; whoever reads the file around it says what is damaged."""
     header = data[8 : 8 + int.from_bytes(data[:8], "little")]
-    return _content(_about(json.loads(header).get("__metadata__")), load_bytes(data), device)
+    return _content(words_of(json.loads(header).get("__metadata__")), load_bytes(data), device)
 
 
 def _parts(content: Content) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -115,51 +107,28 @@ def _parts(content: Content) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, {name: value.contiguous().cpu() for name, value in tensors.items()}
 
 
-def _about(metadata: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the words of a file's metadata, once they are known to be ours."""
-    require((metadata or {}).get("kind") == KIND, "it is no model of the exact learner")
-    about: dict[str, Any] = json.loads((metadata or {})["about"])
-    _check_format(about)
-    return about
-
-
-def _check_format(about: Mapping[str, Any]) -> None:
-    found = about["format"]
-    require(isinstance(found, int) and found >= 1, "it has no format")
-    if found > FORMAT:
-        raise _Newer(
-            f"was written by daydream {about.get('daydream')} in format {found}; this is daydream {__version__}, which "
-            f"reads up to format {FORMAT}: upgrade it"
-        )
-
-
-def _content(about: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device) -> Content:
+def _content(about: About, tensors: Mapping[str, Tensor], device: torch.device) -> Content:
     """Build a file's content, once each part is known to fit the others."""
-    backbone, origin = about["backbone"], about["origin"]
+    backbone = about["backbone"]
     require(architecture(backbone) == backbone, "it asks for weights from elsewhere")
-    require(isinstance(origin, str) and len(origin) <= NAME, "its network has no name")
     net = Network(backbone, "linear").requires_grad_(False)
     weights = {name.removeprefix("net/"): value for name, value in tensors.items() if name.startswith("net/")}
     net.load_state_dict(weights)
     model = unpacked(about["model"], tensors)
     history, *earlier = map(read, about["history"])
     require(len(earlier) == len(model.earlier), "its history does not fit its states")
-    return Content(net.to(device), origin, _prepare(about["prepare"]), model, history, tuple(earlier))
+    return Content(net.to(device), about["origin"], _prepare(about["prepare"]), model, history, tuple(earlier))
 
 
-def _prepare(look: Mapping[str, Any]) -> Prepare:
-    mean, std, size = (look[name] for name in ("mean", "std", "size"))
-    require(isinstance(size, int) and SIDES[0] <= size <= SIDES[1], "its pictures have no size")
-    numbers = [float(value) for value in (*mean, *std)]
-    require(len(mean) == len(std) == 3 and all(0 <= value <= 1 for value in numbers), "its colours have no scale")
-    require(min(numbers[3:]) > 0, "its colours have no scale")
-    return Prepare((numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5]), size)
+def _prepare(look: Look) -> Prepare:
+    mean, std = look["mean"], look["std"]
+    return Prepare((mean[0], mean[1], mean[2]), (std[0], std[1], std[2]), look["size"])
 
 
-def packed(model: ExactModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def packed(model: ExactModel) -> tuple[Words, dict[str, Tensor]]:
     """Return what JSON can hold of a model, and its tensors by name."""
     judged, projection = model.judged, model.judged.ridge.projection
-    about = {
+    about: Words = {
         "embedding": model.embedding,
         "names": [list(known.names) for known in (model.known, *model.earlier)],
         "temperature": judged.temperature,
@@ -175,26 +144,25 @@ def packed(model: ExactModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return about, tensors
 
 
-def unpacked(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ExactModel:
+def unpacked(about: Words, tensors: Mapping[str, Tensor]) -> ExactModel:
     """Build a model of a file's content, once each part is known to fit the others."""
+    check_model(about)
     names = about["names"]
-    require(isinstance(names, list) and 1 <= len(names) <= 1 + KEPT_STATES, "its states are not whole")
+    require(len(names) <= 1 + KEPT_STATES, "its states are not whole")
     known, *earlier = (_known(number, names[number], tensors) for number in range(len(names)))
     require((known.features is None) != (known.sums is None), "it keeps neither features nor sums")
     for state in earlier:
         fits = state.features is None and (state.sums is None) == (known.sums is None)
         inside = known.sums is not None or bool(torch.isin(state.digests, known.digests).all())
         require(fits and inside, "an earlier state of it does not fit")
-    return ExactModel(str(about["embedding"]), known, _judged(about, tensors, known), tuple(earlier))
+    return ExactModel(about["embedding"], known, _judged(about, tensors, known), tuple(earlier))
 
 
-def _known(number: int, names: Any, tensors: Mapping[str, Tensor]) -> Known:
+def _known(number: int, names: list[str], tensors: Mapping[str, Tensor]) -> Known:
     parts = {part: tensors.get(f"state{number}/{part}") for part in ("labels", "digests", "features", *SUMS)}
     labels, digests, features = parts["labels"], parts["digests"], parts["features"]
     assert labels is not None
     assert digests is not None
-    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    require(texts and 0 < len(names) == len(set(names)), "its class names are not whole")
     plain = labels.dtype == digests.dtype == torch.int64 and labels.shape == digests.shape == (len(labels),)
     require(plain and len(labels) > 0, "its pictures are not whole")
     require(bool((torch.bincount(labels, minlength=len(names)) > 0).all()), "a class of it has no picture")
@@ -215,22 +183,18 @@ def _plain(sums: Tensor) -> bool:
     return sums.dtype == torch.float64 and bool(sums.isfinite().all())
 
 
-def _judged(about: Mapping[str, Any], tensors: Mapping[str, Tensor], known: Known) -> Judged:
+def _judged(about: Words, tensors: Mapping[str, Tensor], known: Known) -> Judged:
     dim = known.features.shape[1] if known.features is not None else known.sums.second.shape[0] if known.sums else 0
     weight, bias, confidences = (tensors[name] for name in ("weight", "bias", "confidences"))
     projection = None
     if about["projection"] is not None:
         width, seed = about["projection"]
-        require(type(width) is type(seed) is int and 0 < width <= WIDEST, "its projection is too wide, or none")
+        require(0 < width <= WIDEST, "its projection is too wide, or none")
         projection = Projection(width, seed)
     columns = dim if projection is None else projection.width
     fits = weight.shape == (len(known.names), columns) and bias.shape == (len(known.names),)
     require(fits and weight.dtype == bias.dtype == torch.float64, "its classifier does not fit its classes")
     finite = all(bool(value.isfinite().all()) for value in (weight, bias, confidences))
     require(finite and confidences.ndim == 1, "its classifier is not all numbers")
-    temperature, accuracy = about["temperature"], about["accuracy"]
-    require(temperature is None or 0 < float(temperature) < float("inf"), "its temperature is none")
-    numbers = all(value is None or 0 <= float(value) <= 100 for value in accuracy)
-    require(numbers and len(accuracy) == len(known.names), "its accuracies do not fit its classes")
-    ridge = Ridge(weight, bias, float(about["strength"]), projection)
-    return Judged(ridge, None if temperature is None else float(temperature), confidences, tuple(accuracy))
+    ridge = Ridge(weight, bias, about["strength"], projection)
+    return Judged(ridge, about["temperature"], confidences, tuple(about["accuracy"]))

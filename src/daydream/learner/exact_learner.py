@@ -27,7 +27,8 @@ from daydream.export.classifier import Classifier
 from daydream.learner import advice, exact, exact_file, history
 from daydream.learner.embedding import Embedder, FeatureCache
 from daydream.learner.exact import ExactModel
-from daydream.learner.exact_file import SIDES, Content
+from daydream.learner.exact_file import Content
+from daydream.learner.exact_words import SIDES
 from daydream.learner.history import History, Record
 from daydream.learner.opening import USUAL
 from daydream.learner.pictures import Picture, stored

@@ -183,7 +183,7 @@ class Lesson:
 
     def leave_pile_out(self) -> None:
         """Let the lesson's stages be those without unlabelled images."""
-        self.carried = Carried(self.method, without_pile(self.settings, self.given.carried), None)
+        self.carried = Carried(self.method, without_pile(self.settings, self.given.carried, self.given.lesson), None)
         self.stages = self._stages()
 
     def begun(self) -> State:

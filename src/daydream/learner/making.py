@@ -1,5 +1,6 @@
 """The method of a model, and what it carries, made of its settings."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -44,15 +45,18 @@ def method_class(name: str | None) -> type[Method[Any]]:
     return found
 
 
-def lesson_components(kind: type[Method[Any]]) -> dict[str, type]:
-    """Return the settings of what a method can carry in lessons, by section, with their defaults there."""
-    return {key: with_defaults(settings, GENTLE) for key, settings in component_settings(kind).items()}
+def lesson_components(kind: type[Method[Any]], epochs: int | None = None) -> dict[str, type]:
+    """Return the settings of what a method can carry in lessons, by section, with their defaults there.
+
+    A recipe's may depend on the epochs of the first lesson; None is the method's own number.
+    """
+    return {key: with_defaults(settings, GENTLE) for key, settings in component_settings(kind, epochs).items()}
 
 
-def complete(kind: type[Method[Any]], given: Sections) -> dict[str, dict[str, Any]]:
+def complete(kind: type[Method[Any]], given: Sections, epochs: int | None = None) -> dict[str, dict[str, Any]]:
     """Return every setting of what a new model carries: it stays as it is, whatever a recipe's defaults become."""
     found = {}
-    for key, settings in lesson_components(kind).items():
+    for key, settings in lesson_components(kind, epochs).items():
         whole: Any = from_dict(settings, given.get(key, {}))
         found[key] = {field.name: getattr(whole, field.name) for field in fields(whole) if field.name not in OWN}
     return found
@@ -61,30 +65,36 @@ def complete(kind: type[Method[Any]], given: Sections) -> dict[str, dict[str, An
 def carried_settings(
     settings: ModelSettings, carried: Sections, lesson: LessonSettings, has_pile: bool
 ) -> CarriedSettings:
-    """Return the settings of what a lesson carries: with unlabelled images a method that replays imagines."""
+    """Return the settings of what a lesson carries: with unlabelled images a method that replays imagines.
+
+    Without any, what a recipe would teach on them falls away; a method that is nothing without them says so.
+    """
     kind, name = method_class(settings.method), settings.method or "replay"
-    if kind.imagines and not has_pile:
-        raise UserError(f"--method {name} needs unlabelled images: give --unlabeled FOLDER")
-    given = {key: dict(carried.get(key, {})) for key in component_settings(kind)}
-    if not has_pile:
-        return CarriedSettings.of(name, kind, {"parts": given.get("parts", {})})
+    usual = lesson_components(kind, lesson.epochs)
+    given = {key: dict(carried.get(key, {})) for key in usual}
     if given.get("imagination", {}).get("counterparts_from", "generators") != "generators":
         raise UserError(
             "counterparts_from is for experiments, its controls compare and its oracle needs images that a lesson has "
             "lost: use it in a run"
         )
+    if not has_pile:
+        if kind.imagines and CarriedSettings.of(name, kind, given, usual).imagines:
+            raise UserError(f"--method {name} needs unlabelled images: give --unlabeled FOLDER")
+        return without_pile(settings, carried, lesson)
     if "imagination" in given:
         own = {"generator_epochs": lesson.generator_epochs, "generator_width": settings.generator_width}
-        given["imagination"] = {**GENTLE, **given["imagination"], **own, "imagine": True}
-    return CarriedSettings.of(name, kind, given)
+        given["imagination"] = {**given["imagination"], **own, "imagine": True}
+    return CarriedSettings.of(name, kind, given, usual)
 
 
-def without_pile(settings: ModelSettings, carried: Sections) -> CarriedSettings:
+def without_pile(settings: ModelSettings, carried: Sections, lesson: LessonSettings) -> CarriedSettings:
     """Return the settings of what a lesson carries that leaves its unlabelled images out, whatever its method."""
     kind = method_class(settings.method)
-    off: Sections = {"imagination": {"counterparts": 0}, "pile": {"pile_distill": 0.0}}
-    given = {key: values for key, values in off.items() if key in component_settings(kind)}
-    return CarriedSettings.of(settings.method or "replay", kind, {"parts": carried.get("parts", {}), **given})
+    usual = lesson_components(kind, lesson.epochs)
+    off: Sections = {"imagination": {"counterparts": 0}, "pile": {"pile_distill": 0.0, "pile_teach": False}}
+    given = {key: values for key, values in off.items() if key in usual and kind.replays}
+    parts = {"parts": carried.get("parts", {})}
+    return CarriedSettings.of(settings.method or "replay", kind, {**parts, **given}, usual)
 
 
 def make_method(
@@ -120,4 +130,8 @@ def recipe_of(
     recipe: dict[str, Any] = {
         name: getattr(lesson, name) for name in ("epochs", "batch_size", "lr", "updates") if name in own
     }
+    assert lesson.epochs is not None
+    if "compression_epochs" in own:  # as long beside the other training as its paper has it
+        usual: Any = kind.Settings
+        recipe["compression_epochs"] = math.ceil(lesson.epochs * usual.compression_epochs / usual.epochs)
     return {**recipe, "base_epochs": lesson.epochs}

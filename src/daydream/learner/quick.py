@@ -8,7 +8,6 @@ Shapes: N pictures, D features, C classes.
 
 import contextlib
 import importlib.util
-import json
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,9 @@ from safetensors import SafetensorError, safe_open
 
 from daydream.data.cache import cache_folder
 from daydream.data.decode_pool import few_at_a_time
+from daydream.errors import UserError
 from daydream.export.runtime import onnxruntime
+from daydream.learner.exact_words import About, Newer, check_model, words_of
 from daydream.learner.rejection import check_share, knownness, nearest_cosine, threshold
 
 log = logging.getLogger("daydream")
@@ -34,6 +35,8 @@ IDENTITY = re.compile(r"[0-9a-f]{32}")
 GROUP = 32
 KEPT, ROWS = "state0/features", 8192
 """The features that a model file keeps, and how many of them are compared with at once."""
+DAMAGE = (OSError, SafetensorError, UserError, Newer, LookupError, ValueError, TypeError, RuntimeError, AttributeError)
+"""What reading a damaged file may raise."""
 TINY = 1e-12  # what torch's normalisation divides by at least
 
 
@@ -80,14 +83,20 @@ class Quick:
 
     def looks(self, features: Numbers, scores: Numbers, p: Numbers) -> Numbers:
         """Return how known pictures look [N], by the features [N, D] that the file keeps, or by probability."""
-        with safe_open(self.file, framework="np") as file:
-            if KEPT not in file.keys():  # noqa: SIM118
-                highest: Numbers = p.max(1)
-                return highest
-            kept = file.get_slice(KEPT)
-            count = kept.get_shape()[0]
-            parts = (kept[row : min(row + ROWS, count)] for row in range(0, count, ROWS))
-            return knownness(scores, nearest_cosine(features, parts))
+        try:
+            with safe_open(self.file, framework="np") as file:
+                if KEPT not in file.keys():  # noqa: SIM118
+                    highest: Numbers = p.max(1)
+                    return highest
+                kept = file.get_slice(KEPT)
+                count = kept.get_shape()[0]
+                parts = (kept[row : min(row + ROWS, count)] for row in range(0, count, ROWS))
+                found = knownness(scores, nearest_cosine(features, parts))
+        except DAMAGE as error:
+            raise UserError(f"{self.file} cannot be read: {' '.join(str(error).split())}") from error
+        if not np.isfinite(found).all():
+            raise UserError(f"{self.file} is damaged (its features do not fit its pictures)")
+        return found
 
     def features(self, pixels: Numbers) -> Numbers:
         """Return features [N, D] of pictures [N, 3, S, S]."""
@@ -118,10 +127,10 @@ def opened(path: Path) -> Quick | None:
         return None
     try:
         with safe_open(path, framework="np") as file:
-            about = json.loads((file.metadata() or {})["about"])
+            about = words_of(file.metadata())
             weight, bias, confidences = (file.get_tensor(name) for name in ("weight", "bias", "confidences"))
         return _made(about, weight, bias, confidences, path)
-    except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
+    except DAMAGE as error:  # what is wrong with it, the way by torch says
         log.debug("no quick way: %s", error)
         return None
 
@@ -135,24 +144,27 @@ def files(identity: str, projection: tuple[int, int] | None) -> tuple[Path, Path
     return folder / f"{identity}.onnx", projected
 
 
-def _made(about: Any, weight: Numbers, bias: Numbers, confidences: Numbers, path: Path) -> Quick | None:
+def _made(about: About, weight: Numbers, bias: Numbers, confidences: Numbers, path: Path) -> Quick | None:
     words, look = about["model"], about["prepare"]
+    check_model(words)
     names, projection = words["names"][0], words["projection"]
     graph, projected = files(words["embedding"], None if projection is None else (projection[0], projection[1]))
-    there = graph.is_file() and words["temperature"] is not None and (projected is None or projected.is_file())
-    fits = weight.ndim == 2 and bias.shape == weight.shape[:1] == (len(names),) and 8 <= int(look["size"]) <= 1024
-    if not (there and fits):
+    temperature = words["temperature"]
+    there = graph.is_file() and (projected is None or projected.is_file())
+    fits = weight.ndim == 2 and bias.shape == weight.shape[:1] == (len(names),) and confidences.ndim == 1
+    numbers = all(value.dtype.kind == "f" and np.isfinite(value).all() for value in (weight, bias, confidences))
+    if temperature is None or not (there and fits and numbers):
         return None
     return Quick(
         session=onnxruntime().InferenceSession(str(graph), providers=["CPUExecutionProvider"]),
         names=tuple(names),
-        size=int(look["size"]),
+        size=look["size"],
         mean=np.array(look["mean"], np.float32).reshape(1, 3, 1, 1),
         std=np.array(look["std"], np.float32).reshape(1, 3, 1, 1),
         weight=weight,
         bias=bias,
         projection=None if projected is None else np.load(projected, allow_pickle=False).astype(np.float64),
-        temperature=float(words["temperature"]),
+        temperature=temperature,
         confidences=confidences,
         file=path,
     )

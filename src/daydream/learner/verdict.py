@@ -38,7 +38,7 @@ def learn(lesson: Lesson, display: Display, beside: Path | None = None) -> Model
     state.tensors = {name: value for name, value in state.tensors.items() if not name.startswith("pile.")}
     return Model(
         settings=lesson.settings,
-        carried=before.carried if before else complete(type(lesson.method), lesson.given.carried),
+        carried=before.carried if before else carried_by(lesson),
         preprocessing=lesson.given.preprocessing,
         state=state,
         classes=classes_after(lesson, seen),
@@ -50,6 +50,11 @@ def learn(lesson: Lesson, display: Display, beside: Path | None = None) -> Model
         seen=torch.cat([seen, lesson.digests]).unique(),
         exact=taught_too(before.exact, lesson.intake) if before and before.exact else b"",
     )
+
+
+def carried_by(lesson: Lesson) -> dict[str, dict[str, Any]]:
+    """Return what a new model carries from its first lesson on."""
+    return complete(type(lesson.method), lesson.given.carried, lesson.given.lesson.epochs)
 
 
 def record(

@@ -43,7 +43,7 @@ METHODS: dict[str, tuple[str, str]] = {
     "imagine": ("daydream.methods.replay:Imagine", "replay and imagined counterparts: the paper's method"),
     "dream": (
         "daydream.methods.replay:Dream",
-        "imagine, rotations as classes, blank squares, weights blended: our recipe",
+        "replay, rotations as classes, weights blended; taught on the pile or, if long, imagining: our recipe",
     ),
     "mixup": ("daydream.methods.replay:Mixup", "replay and pixel mixtures of exemplars and unlabelled images"),
     "icarl": ("daydream.methods.icarl:ICaRL", "sigmoid outputs, binary cross-entropy with the old network's answers"),
@@ -55,7 +55,7 @@ METHODS: dict[str, tuple[str, str]] = {
     "podnet": ("daydream.methods.podnet:PODNet", "every stage's pooled maps held to the old ones, proxies, NCA"),
     "der": ("daydream.methods.der:DER", "a new extractor for every task beside the frozen old ones: the network grows"),
     "der-pruned": (
-        "daydream.methods.der:PrunedDER",
+        "daydream.methods.der_pruned:PrunedDER",
         "der whose extractors lose the channels that matter least",
     ),
     "foster": (

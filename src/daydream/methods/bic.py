@@ -27,7 +27,7 @@ from torch import Tensor
 from daydream import rng
 from daydream.data.images import ImageSet
 from daydream.errors import UserError
-from daydream.methods.method import Method, RehearsalSettings, by_both, joined, memory_names, network
+from daydream.methods.method import Method, RehearsalSettings, by_both, joined, memory_names, network, unclamped
 from daydream.nets.heads import LinearHead
 from daydream.protocol.inference import over_images
 from daydream.protocol.memory import EVERY_HELD, FIRST_HELD
@@ -51,9 +51,7 @@ class BiCSettings(RehearsalSettings):
     epochs: int = setting(250, "epochs of each increment (paper, CIFAR-100)")
     lr: float = setting(0.1, "learning rate, x0.1 after 2/5, 3/5 and 4/5 of the epochs (paper, CIFAR-100)")
     weight_decay: float = setting(2e-4, "weight decay (paper, CIFAR-100)", expert=True)
-    clamp: float | None = setting(
-        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
-    )
+    clamp: float | None = unclamped()
     correction_epochs: int = setting(200, "epochs in which alpha and beta are learnt (FACIL's port)", expert=True)
 
     def __post_init__(self) -> None:
@@ -67,6 +65,7 @@ class BiC(Method[BiCSettings]):
     Settings = BiCSettings
     head = "linear"
     reports = "cnn"
+    replays = True
     needs = 2  # one to train on and one to correct by
     recipe = "cross-entropy; rate x0.1 at 100, 150 and 200 of 250"
 
@@ -108,9 +107,9 @@ class BiC(Method[BiCSettings]):
             return [self.classify(task, task.train, self.settings.base_epochs), self.select(task)]
         out = self.held_ranks(task.num_old)
         images, held_out = self.split(task, len(out))
-        return [self.increment(task, images, out), self.correct(task, held_out, out), self.select(task)]
+        return [self.train(task, images, out), self.correct(task, held_out, out), self.select(task)]
 
-    def increment(self, task: Task, images: ImageSet, without: Tensor) -> Stage:
+    def train(self, task: Task, images: ImageSet, without: Tensor) -> Stage:
         """Return the stage that learns new classes and is taught the old ones by the corrected old network."""
         share = task.num_old / task.num_seen
 

@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from daydream.methods.method import Method, TrainingSettings, network
+from daydream.methods.method import Method, TrainingSettings, network, unclamped
 from daydream.protocol.stream import Task
 from daydream.settings import flag, require, setting
 from daydream.stages import schedules
@@ -47,9 +47,7 @@ class DMCSettings(TrainingSettings):
     epochs: int = setting(200, "epochs of the expert on the new classes (unlimitlife's port)")
     lr: float = setting(0.1, "learning rate, x0.1 after 7/10 and 9/10 of the epochs (unlimitlife's port)")
     weight_decay: float = setting(1e-4, "weight decay (unlimitlife's port)", expert=True)
-    clamp: float | None = setting(
-        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
-    )
+    clamp: float | None = unclamped()
     updates: int = setting(
         6250, "updates of the student, up to a multiple of 50: 50 epochs of 16,000 images (ahhnchangjun's port)"
     )

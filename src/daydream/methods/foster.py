@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daydream import rng
-from daydream.methods.method import Method, RehearsalSettings, joined, network
+from daydream.methods.method import Method, RehearsalSettings, joined, network, unclamped
 from daydream.nets.extractor import PAST, Extractor, Joined, newest, with_weights_of
 from daydream.nets.heads import LinearHead
 from daydream.protocol.inference import over_images
@@ -44,9 +44,7 @@ class FOSTERSettings(RehearsalSettings):
     base_epochs: int = setting(200, "epochs of the base task (released code)")
     epochs: int = setting(170, "epochs of each boosting (released code)")
     compression_epochs: int = setting(130, "epochs of each compression, without weight decay (released code)")
-    clamp: float | None = setting(
-        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
-    )
+    clamp: float | None = unclamped()
     temperature: float = setting(2.0, "temperature of both distillations (released code)", expert=True)
     distillation: float = setting(1.0, "weight of the old network's answers in boosting (released code)")
     beta: float = setting(
@@ -77,6 +75,7 @@ class FOSTER(Method[FOSTERSettings]):
             "imagine": "a counterpart has features under the new extractor alone, the head reads those of both",
             "blend": "what compression leaves is taught by the pair anew, and no training went on from the network",
             "rotations": "the head of the pair has no place for turned classes",
+            "pile_teach": "unlabelled images teach the features of one extractor, the head reads those of two",
             "pile_distill": "the old network stands beside the new one, so there is nothing to distil",
         }
     )

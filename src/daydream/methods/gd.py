@@ -23,6 +23,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ from daydream.methods.method import (
     memory_names,
     network,
     split_batch,
+    unclamped,
 )
 from daydream.protocol.inference import over_images
 from daydream.protocol.memory import at_random
@@ -42,6 +44,7 @@ from daydream.protocol.stream import Stream, Task
 from daydream.settings import flag, require, setting
 from daydream.stages import losses as loss
 from daydream.stages import schedules
+from daydream.stages.global_distillation import balances, objective, sampled
 from daydream.stages.stage import Batch, Batches, Group, Losses, Stage, State
 
 log = logging.getLogger("daydream")
@@ -64,9 +67,7 @@ class GDSettings(RebalancingSettings):
         expert=True,
     )
     lr: float = setting(0.1, "learning rate, x0.1 after 2/3, 8/9 and 17/18 of the epochs (released code)")
-    clamp: float | None = setting(
-        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
-    )
+    clamp: float | None = unclamped()
     finetune_epochs: int = setting(
         20, "epochs in which the head is fitted, all classes counting alike (released code)", expert=True
     )
@@ -102,6 +103,13 @@ class GD(Method[GDSettings]):
     reports = "cnn"
     head = "linear"
     carries = frozenset({"blend", "erase", "augment"})
+    refuses = MappingProxyType(
+        {
+            "imagine": "its three teachers judge images, and a counterpart is a map inside the network",
+            "pile_teach": "three teachers judge unlabelled images already",
+            "pile_distill": "three teachers judge unlabelled images already",
+        }
+    )
 
     def check(self, stream: Stream) -> None:
         counts, most = stream.train.counts(), 0
@@ -218,10 +226,7 @@ class GD(Method[GDSettings]):
         def begin(state: State) -> None:
             labelled = [stream.images.counts() for name, stream in train.streams(state).items() if name != "external"]
             counts = torch.stack(labelled).sum(0)[: task.num_seen]
-            balance = torch.ones(3, task.num_seen)
-            for row, classes in zip(balance, (slice(None), slice(num_old), slice(num_old, None)), strict=True):
-                row[classes] = loss.class_balance(counts[classes])
-            state.tensors[BALANCE] = balance.to(state.device)
+            state.tensors[BALANCE] = balances(counts, num_old).to(state.device)
 
         def finish(state: State) -> None:
             del state.tensors[BALANCE], state.nets["teacher"]
@@ -252,22 +257,13 @@ class GD(Method[GDSettings]):
 
     def objective(self, task: Task, state: State, batch: Batch) -> Mapping[str, Tensor]:
         """Return the losses of section 3.2, each image by its class's weight where there are such: in `finetune`."""
-        settings, num_old, strength = self.settings, task.num_old, self.settings.distillation
+        settings, strength = self.settings, self.settings.distillation
         images = torch.cat([samples.images for samples in batch.streams.values()])
         labels = torch.cat([samples.labels for name, samples in batch.streams.items() if name != "external"])
         with torch.no_grad():
-            p, c = network(state, "old")(images), network(state, "teacher")(images)[:, num_old:]
-        scores, count = network(state)(images), len(labels)
-        seen, old, new = self.weights(state, labels, len(images))
-        outside = loss.divergence(loss.global_targets(p[count:], c[count:]), scores[count:])
-        previous = loss.softened_divergence(p, scores[:, :num_old], settings.temperature)
-        current = loss.softened_divergence(c, scores[:, num_old:], settings.temperature)
-        return {
-            "ce": loss.weighted_cross_entropy(scores[:count], labels, seen[:count]) / len(images),
-            "global": strength * outside.sum() / len(images),
-            "previous": strength * num_old / task.num_seen * (old * previous).mean(),
-            "current": strength * task.num_new / task.num_seen * (new * current).mean(),
-        }
+            p, c = network(state, "old")(images), network(state, "teacher")(images)[:, task.num_old :]
+        weights = self.weights(state, labels, len(images))
+        return objective(network(state)(images), labels, p, c, weights, strength, settings.temperature)
 
     def weights(self, state: State, labels: Tensor, count: int) -> Sequence[Tensor]:
         """Return an image's weights [count] among classes seen, old and new: 1 outside of them, and of no label."""
@@ -275,19 +271,3 @@ class GD(Method[GDSettings]):
         if BALANCE in state.tensors:
             whole[:, : len(labels)] = state.tensors[BALANCE].index_select(1, labels)
         return whole.unbind()
-
-
-def sampled(scores: Tensor, count: int, ood: float, generator: torch.Generator) -> Tensor:
-    """Choose `count` unlabelled images, or a little fewer: an index in order.
-
-    A share `ood` is drawn at random; the rest are those of the highest scores [N, C], as many for each class, which a
-    random one may be too. Where there are no more than `count`, all are chosen.
-    """
-    if count >= len(scores):
-        return torch.arange(len(scores))
-    if not scores.shape[1]:
-        return torch.randperm(len(scores), generator=generator)[:count].sort().values
-    random = round(ood * count)
-    likely = scores.topk((count - random) // scores.shape[1], dim=0).indices.flatten().cpu()
-    index: Tensor = torch.cat([likely, torch.randperm(len(scores), generator=generator)[:random]]).unique()
-    return index

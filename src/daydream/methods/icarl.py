@@ -12,10 +12,11 @@ fresh when their classes arrive; a batch holds new images and exemplars in fixed
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from torch import Tensor
 
-from daydream.methods.method import Method, RehearsalSettings, by_both, joined, network
+from daydream.methods.method import Method, RehearsalSettings, by_both, joined, network, unclamped
 from daydream.protocol.stream import Task
 from daydream.settings import setting
 from daydream.stages import schedules
@@ -33,9 +34,7 @@ class ICaRLSettings(RehearsalSettings):
     epochs: int = setting(70, "epochs of each increment (released code)")
     lr: float = setting(2.0, "learning rate, divided by 5 after 49/70 and 63/70 of the epochs (released code)")
     weight_decay: float = setting(2e-5, "weight decay (released code: 1e-5 times the sum of squares)", expert=True)
-    clamp: float | None = setting(
-        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
-    )
+    clamp: float | None = unclamped()
 
 
 class ICaRL(Method[ICaRLSettings]):
@@ -43,6 +42,13 @@ class ICaRL(Method[ICaRLSettings]):
 
     Settings = ICaRLSettings
     head = "linear"
+    refuses = MappingProxyType(
+        {
+            "imagine": "its classes are sigmoids, each by itself, with no mean that counterparts could join",
+            "pile_teach": "soft labels are of a softmax, and its classes are sigmoids, each by itself",
+            "pile_distill": "it distils answers, on every image, and no features",
+        }
+    )
 
     def schedule(self, epoch: int, epochs: int) -> float:
         return FALLS(epoch, epochs)

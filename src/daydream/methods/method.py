@@ -1,7 +1,7 @@
 """What a method is: its settings, its stages for each task, and how it predicts."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
@@ -49,6 +49,11 @@ class Prediction(NamedTuple):
     """[B, D], for the nearest mean of exemplars."""
     scores: Tensor
     """[B, C], for the head's accuracy."""
+
+
+def unclamped(source: str = "paper") -> Any:
+    """Declare the setting `clamp` of a method that has none."""
+    return setting(None, f"clamp every gradient entry to plus or minus this; by default not ({source})", expert=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +147,14 @@ class Method(ABC, Generic[S]):
         self.settings = settings
         self.setup = setup
 
-    @abstractmethod
     def stages(self, task: Task) -> list[Stage]:
-        """Return the stages of a task. They are only described here: nothing may train or change yet."""
+        """Return the stages of a task: one that trains, one that selects. Only described: nothing may train yet."""
+        train = self.classify(task, task.train, self.settings.base_epochs) if task.is_base else self.increment(task)
+        return [train, self.select(task)]
+
+    def increment(self, task: Task) -> Stage:
+        """Return the stage that learns new classes beside exemplars of the old ones: by the method's terms."""
+        return self.rehearse(task, task.train)
 
     def reshape(self, stream: Stream, tasks: int | None) -> Stream:
         """Return the stream this method is to see; only an upper bound changes it. `tasks` is where the run stops."""

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daydream import rng
-from daydream.methods.method import Method, RehearsalSettings, joined, memory_names, network
+from daydream.methods.method import Method, RehearsalSettings, joined, memory_names, network, unclamped
 from daydream.methods.unified import FALLS
 from daydream.nets.kmeans import by_class, k_means
 from daydream.protocol.stream import Task
@@ -37,9 +37,7 @@ class TPCILSettings(RehearsalSettings):
     """Settings of TPCIL."""
 
     lr: float = setting(0.1, "learning rate, x0.1 after 1/2 and 3/4 of the epochs (UCIR's)")
-    clamp: float | None = setting(
-        None, "clamp every gradient entry to plus or minus this; by default not (UCIR's)", expert=True
-    )
+    clamp: float | None = unclamped("UCIR's")
     topology: float = setting(1.0, "weight of the topology-preserving loss, lambda; 0 is none (ours: not published)")
     anchors: int = setting(128, "anchors that a step compares with each other, as far as there are (ours)")
 
@@ -58,10 +56,6 @@ class TPCIL(Method[TPCILSettings]):
     head = "cosine"
     recipe = "cross-entropy; rate x0.1 at 80 and 120 of 160"
     replays = True
-
-    def stages(self, task: Task) -> list[Stage]:
-        train = self.classify(task, task.train, self.settings.base_epochs) if task.is_base else self.increment(task)
-        return [train, self.select(task)]
 
     def schedule(self, epoch: int, epochs: int) -> float:
         return FALLS(epoch, epochs)

@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar, cast
 
 from torch import Tensor
 
-from daydream.methods.method import Method, RebalancingSettings, all_but_old_classes, by_both, network
+from daydream.methods.method import Method, RebalancingSettings, all_but_old_classes, by_both, network, unclamped
 from daydream.nets.heads import CosineHead
 from daydream.protocol.stream import Task
 from daydream.settings import flag, require, setting
@@ -31,9 +31,7 @@ class UnifiedSettings(RebalancingSettings):
     """Settings of UCIR; the common recipe but for its schedule and the clamp it does not have."""
 
     lr: float = setting(0.1, "learning rate, x0.1 after 1/2 and 3/4 of the epochs (released code)")
-    clamp: float | None = setting(
-        None, "clamp every gradient entry to plus or minus this; by default not (paper)", expert=True
-    )
+    clamp: float | None = unclamped()
     less_forget: float = setting(
         5.0, "weight of the less-forget loss, times sqrt(old / new) (released code)", expert=True
     )

@@ -1,7 +1,7 @@
 """Is B better than A? Paired runs, Student's t, and a plain verdict.
 
-Runs that share a base task are no replicates of each other: their gains are averaged first, and the standard error is
-that over replicates, usually class orders. Under three replicates nothing is decided.
+Runs of one class order, or of one base task, are no replicates of each other: their gains are averaged first, and the
+standard error is that over class orders. Under three of them nothing is decided.
 """
 
 import functools
@@ -49,14 +49,15 @@ class Difference:
     def verdict(self, unit: str, better: str = "B", worse: str = "A") -> str:
         """Say in words what the pairs decide, `better` being what stands first in the difference."""
         over = f"over {_counted(self.pairs, 'pair')}"
-        over += f" of {_counted(self.replicates, 'base task')}" if self.pairs != self.replicates else ""
+        each = "pair" if self.pairs == self.replicates else "class order"
+        over += "" if each == "pair" else f" of {_counted(self.replicates, each)}"
         if self.decided:
             size = f"{abs(self.mean):.2f} ± {self.error:.2f} {unit}"
             return f"{better if self.mean > 0 else worse} is better by {size} {over}"
         more = self.more
-        wanted = f"more than {MOST:,} more pairs" if more is None else f"about {_counted(more, 'more pair')}"
+        wanted = f"more than {MOST:,} more {each}s" if more is None else f"about {_counted(more, f'more {each}')}"
         if self.error is None:
-            wanted = f"at least {_counted(FEWEST - self.replicates, 'more pair')}"
+            wanted = f"at least {_counted(FEWEST - self.replicates, f'more {each}')}"
         return f"not decided: {self.text()} {unit} {over}; {wanted} would be needed"
 
 

@@ -16,6 +16,8 @@ from daydream.storage.run_folder import read_json
 
 PROTOCOL = ("base", "steps", "tasks", "memory", "budget", "backbone")
 """Settings of runs that should agree, beside class order and seed."""
+SECTIONS = ("method", "parts", "pile", "imagination")
+"""Settings in which sides may differ on purpose: what is compared."""
 Key = tuple[Any, ...]
 
 
@@ -39,10 +41,10 @@ class Finished(NamedTuple):
 
     @property
     def bases(self) -> set[str]:
-        """Name its base task: by order and seed, by the folder it was taken from, by its own folder."""
+        """Name what other runs may share with it: its class order, the folder its base task is from, its own folder."""
         given = self.run.get("base_from")
         own = {str(self.path.parent.resolve())} if self.path.name == "result.json" else set()
-        return {f"order {self.run['order']}, seed {self.run['seed']}", *own, *([str(Path(given))] if given else [])}
+        return {f"order {self.run['order']}", *own, *([str(Path(given))] if given else [])}
 
     def key(self, names: Sequence[str]) -> Key:
         return (self.run["order"], self.run["seed"], *(self.run.get(name) for name in names))
@@ -57,7 +59,7 @@ class Comparison:
     alone: tuple[list[str], list[str]]
     """Runs of either side without a partner."""
     differs: dict[str, tuple[str, str]]
-    """Settings of the protocol in which the sides differ, with both values."""
+    """Settings in which the sides differ, with both values: of the protocol, of the method and of what it carries."""
     means: dict[str, tuple[float, float]]
     """By the accuracy's kind: of A, of B, over the pairs."""
     found: dict[str, Difference]
@@ -146,12 +148,38 @@ def compare(ours: Sequence[Finished], theirs: Sequence[Finished]) -> Comparison:
         [str(run.path) for key, run in a.items() if key not in b],
         [str(run.path) for key, run in b.items() if key not in a],
     )
-    fixed = [name for name in PROTOCOL if name not in varying]
-    both = {name: (str(pairs[0][0].run.get(name)), str(pairs[0][1].run.get(name))) for name in fixed}
-    differs = {name: values for name, values in both.items() if values[0] != values[1]}
+    differs = _differences([one for one, _ in pairs], [other for _, other in pairs], varying)
     told = variants([run.result["config"] for run in (*ours, *theirs)])
     names = tuple(", ".join(dict.fromkeys(part)) for part in (told[: len(ours)], told[len(ours) :]))
     return Comparison((names[0], names[1]), len(pairs), alone, differs, means, found)
+
+
+def _differences(a: Sequence[Finished], b: Sequence[Finished], varying: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Name the settings in which two sides differ, with the values that either has; those both know count."""
+    fixed = [("run", name) for name in PROTOCOL if name not in varying]
+    known = [_known(side, section) for side in (a, b) for section in SECTIONS]
+    common = [
+        (section, name)
+        for section, ours, theirs in zip(SECTIONS, known, known[len(SECTIONS) :], strict=False)
+        for name in ours
+        if name in theirs
+    ]
+    found = {}
+    for section, name in [*fixed, *common]:
+        ours, theirs = (_values(side, section, name) for side in (a, b))
+        if ours != theirs:
+            found[name] = (ours, theirs)
+    return found
+
+
+def _known(side: Sequence[Finished], section: str) -> dict[str, Any]:
+    """Return the settings of a section that every run of a side has."""
+    first, *rest = [run.result["config"].get(section) or {} for run in side]
+    return {name: value for name, value in first.items() if all(name in other for other in rest)}
+
+
+def _values(side: Sequence[Finished], section: str, name: str) -> str:
+    return " or ".join(sorted({str(run.result["config"][section].get(name)) for run in side}))
 
 
 def _check_images(runs: Sequence[Finished]) -> None:

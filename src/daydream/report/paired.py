@@ -8,7 +8,7 @@ from daydream.report.summary import Line
 
 FEWEST = 2
 """Pairs below which a report says nothing: of one pair there is no standard error."""
-HEADING = "Differences, paired by class order and seed; ± is the standard error over base tasks"
+HEADING = "Differences, paired by class order and seed; ± is the standard error over class orders"
 
 
 def verdicts(lines: Sequence[Line]) -> list[str]:

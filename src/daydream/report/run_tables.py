@@ -59,9 +59,10 @@ def run_table(run: RunFolder) -> RenderableType:
             average, last, drop = map(number, values)
             lines.append(Text(f"{name.upper()}: average {average}, last {last}, forgetting {drop}"))
         counts = f"{result['parameters']:,} parameters at inference and {result['head_parameters']:,} in the head"
-        if result.get("mean_parameters", result["parameters"]) != result["parameters"]:
-            each = ", ".join(f"{task['parameters']:,}" for task in result["tasks"])
-            counts += f"; task by task {each}, their mean {result['mean_parameters']:,}"
+        mean = result.get("mean_parameters")
+        if mean not in (None, result["parameters"]):
+            each = ", ".join(f"{task['parameters']:,}" for task in result.get("tasks", []) if "parameters" in task)
+            counts += f"; task by task {each}, their mean {mean:,}"
         lines.append(Text(f"{counts}, {result['seconds']:.0f} s, {config['device']}"))
     else:
         lines.append(Text(f"not finished: {resume_command(run.path)}"))

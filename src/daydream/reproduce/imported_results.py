@@ -10,14 +10,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from daydream.data.unlabeled import has_own_pile
 from daydream.errors import UserError
 from daydream.experiment.config import Config, config_from_json, make_config
 from daydream.methods import Method, load_method
 from daydream.reproduce.jobs import Job
-from daydream.settings import plain_json
+from daydream.settings import mismatch, plain_json, require
+from daydream.storage.records import StoredConfig
 from daydream.storage.run_folder import read_json
 
 log = logging.getLogger("daydream")
@@ -25,6 +26,31 @@ log = logging.getLogger("daydream")
 ELSEWHERE = frozenset(("root", "base_from", "device", "precision", "compile", "checkpoint_every", "tensorboard"))
 """Settings of a run that may differ: a shared base task is the run's own, trained once."""
 MEASURED = ("reports", "average_nme", "average_cnn", "last_nme", "last_cnn", "seconds", "parameters", "tasks")
+
+
+class Top(TypedDict):
+    top1: float
+
+
+class ImportedTask(TypedDict):
+    cnn: NotRequired[Top | None]
+    nme: NotRequired[Top | None]
+    seconds: NotRequired[float]
+
+
+class Imported(TypedDict):
+    """What is read of a result made elsewhere; the earliest ones that are kept say no more."""
+
+    reports: Literal["cnn", "nme"]
+    average_nme: float | None
+    average_cnn: float | None
+    last_nme: float | None
+    last_cnn: float | None
+    seconds: float
+    parameters: int
+    mean_parameters: NotRequired[int | None]
+    tasks: list[ImportedTask]
+    config: StoredConfig
 
 
 class Result(NamedTuple):
@@ -49,6 +75,7 @@ def find_results(place: Path) -> Found:
             result = read_json(path)
             if not _is_result(result):
                 continue
+            require(not (wrong := mismatch(result, Imported, "")), wrong)
             config = config_from_json(result["config"])
         except UserError as error:
             log.warning("%s is left out: %s", path, error)
@@ -76,8 +103,14 @@ def _made(job: Job, found: Found) -> str:
     first, *others = fitting
     for other in others:
         if _numbers(other, tasks) != _numbers(first, tasks):
-            raise UserError(f"--from has two results of {job.name}: {first} and {other}; leave one of them out")
+            raise UserError(f"--from has two results of {job.name}: {first} and {other}; {_remedy(first, other)}")
     return str(first)
+
+
+def _remedy(first: Path, other: Path) -> str:
+    if first.parent == other.parent:
+        return "leave one of them out"
+    return f"name the folder to go by, --from {first.parent} or --from {other.parent}"
 
 
 def _numbers(path: Path, tasks: int | None) -> list[Any]:

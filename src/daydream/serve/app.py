@@ -22,7 +22,7 @@ from daydream.escapes import visible
 from daydream.serve import schemas
 from daydream.serve.guard import Gate, Guard
 from daydream.serve.models import Models
-from daydream.serve.refusal import Refusal
+from daydream.serve.refusal import FULL, Refusal
 from daydream.serve.routes import about_models, answers, of_lessons, of_pictures
 
 log = logging.getLogger("daydream")
@@ -51,7 +51,7 @@ def make_app(models: Models, gate: Gate) -> ASGIApp:
             await models.close()
 
     failures: dict[int | str, dict[str, Any]] = {
-        status: {"model": schemas.Failure} for status in (400, 403, 404, 409, 413, 422)
+        status: {"model": schemas.Failure} for status in (400, 401, 403, 404, 405, 409, 413, 422, 500, 507)
     }
     app = FastAPI(
         title="daydream",
@@ -84,7 +84,7 @@ async def refused(_: Request, error: Exception) -> Response:
 async def system(_: Request, error: Exception) -> Response:
     assert isinstance(error, OSError)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Failure(507, "the disk is full: free some space and try again; what was acknowledged is there")
+        return Failure(507, f"{FULL}; what was acknowledged is there")
     log.warning("%s", error)
     return Failure(500, f"the system refused: {error.strerror or 'reading or writing failed'}")
 

@@ -59,7 +59,7 @@ class Gate:
         if self.hosts is not None and name not in self.hosts:
             raise Refusal(403, "the server is asked for by a name that is not its own: open it by 127.0.0.1")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != hosts[0].lower():
+        if origin is not None and place_of(origin) != hosts[0].lower():
             raise Refusal(403, "the request comes from another web site")
         visit = scope["method"] in CHANGES_NOTHING and headers.get("sec-fetch-mode") == "navigate"
         own_page = visit and scope["path"] == "/"
@@ -71,6 +71,14 @@ def name_of(host: str) -> str:
     """Return the name in a Host header, without its port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def place_of(origin: str) -> str:
+    """Return the host and port of an Origin header; nothing of one that is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
 

@@ -2,24 +2,22 @@
 
 import asyncio
 import contextlib
+import errno
 import shutil
 from typing import TYPE_CHECKING, Any
 
 from daydream import atomic
 from daydream.atomic import signature
 from daydream.learner.locking import taught
+from daydream.serve import estimate
 from daydream.serve.jobs import Died, Lesson, Stopped, Worker
 from daydream.serve.journal import Journal
 from daydream.serve.pictures import Kept
-from daydream.serve.refusal import Refusal
+from daydream.serve.refusal import FULL, UNCHANGED, Refusal
 from daydream.serve.view import View
 
 if TYPE_CHECKING:
     from daydream.serve.served import Served
-
-PICTURE_SECONDS = 0.006
-"""What decoding and keeping a picture's feature take beside the network."""
-UNCHANGED = "the model is as it was before"
 
 
 class Lessons:
@@ -38,6 +36,9 @@ class Lessons:
         folder = served.pictures.folder
         self.before = folder / "before.daydream"
         self.noted, self.way_back = Journal(folder / "taught.json"), Journal(folder / "undo.json")
+        self.begun = Journal(folder / "lesson.json")
+        """The lesson of an adapting model that is under way, or was when the server was killed."""
+        self.pace: float | None = None
 
     def waiting(self, view: View) -> list[Kept]:
         """Return the pictures for the next lesson."""
@@ -49,21 +50,29 @@ class Lessons:
         ids = (self.noted.left() or {}).get("ids") if self.served.path.exists() else None
         return set(ids) if isinstance(ids, list) else set()
 
-    def estimate(self, view: View, epochs: int | None) -> dict[str, Any]:
-        """Say what a lesson would do."""
-        waiting, known = self.waiting(view), set(view.about["names"])
-        names = sorted({str(kept.label) for kept in waiting})
-        trains = view.about["kind"] == "adapting"
-        last = view.about["history"][-1] if trains and view.about["history"] else None
-        if last is not None:
-            epochs = epochs or last["epochs"]
-        return {
-            "images": len(waiting),
-            "new": [name for name in names if name not in known],
-            "again": [name for name in names if name in known],
-            "epochs": epochs if trains else None,
-            "seconds": _seconds(len(waiting), last, epochs) if trains else _quick(len(waiting), view),
-        }
+    async def estimate(self, view: View, epochs: int | None) -> estimate.Plan:
+        """Say what the next lesson would do."""
+        left = self.interrupted(view)
+        waiting = self.waiting(view) if left is None else [self.served.pictures.get(one) for one in left["ids"]]
+        if view.about["kind"] == "exact" or not waiting:
+            return estimate.planned(view, waiting, epochs, None, False)
+        if not view.about["history"] and self.pace is None and not self.served.busy:
+            self.pace, _ = await self.served.ask("pace", batch=estimate.batch_of(view, len(waiting)))
+        epochs = (
+            epochs or (left or {"settings": {}})["settings"].get("epochs") or estimate.epochs_of(view, len(waiting))
+        )
+        return estimate.planned(view, waiting, epochs, self.pace, left is not None)
+
+    def interrupted(self, view: View) -> dict[str, Any] | None:
+        """Return the lesson that was interrupted and can go on: its pictures and settings, as it was begun."""
+        left, kept = self.begun.left() or {}, self.served.pictures.all()
+        if view.about["kind"] == "exact" or not view.about["plan"]["kept"]:
+            return None
+        pictures, settings = left.get("pictures"), left.get("settings")
+        if not isinstance(pictures, dict) or not isinstance(settings, dict) or not pictures:
+            return None
+        same = all(one in kept and kept[one].label == label for one, label in pictures.items())
+        return {"ids": list(pictures), "settings": settings} if same else None
 
     async def teach(self, settings: dict[str, Any]) -> Lesson:
         """Begin a lesson with the pictures that wait."""
@@ -74,45 +83,66 @@ class Lessons:
             raise Refusal(
                 422, "epochs and unlabelled pictures are for a method that trains; this model's learner is exact"
             )
-        ids = [kept.id for kept in self.waiting(view)]
+        afresh = bool(settings.pop("afresh", False))
+        left = None if afresh else self.interrupted(view)
+        if left is not None:
+            ids, settings = left["ids"], left["settings"]
+        else:
+            ids = [kept.id for kept in self.waiting(view)]
         if not ids:
             raise Refusal(409, "there is nothing new to teach: add pictures first")
-        seconds = self.estimate(view, settings.get("epochs"))["seconds"]
-        self.last = lesson = Lesson(len(ids), seconds, view.accuracies)
+        plan = await self.estimate(view, settings.get("epochs"))
+        self.served.check_idle()
+        if plan.epochs:
+            settings["epochs"] = plan.epochs
+        self.last = lesson = Lesson(len(ids), plan.seconds_most, view.accuracies)
         begun = asyncio.Event()
-        lesson.task = asyncio.create_task(self._taught(lesson, ids, settings, begun))
+        lesson.task = asyncio.create_task(self._taught(lesson, ids, settings, begun, afresh))
         await begun.wait()
         return lesson
 
-    async def _taught(self, lesson: Lesson, ids: list[str], settings: dict[str, Any], begun: asyncio.Event) -> None:
+    async def _taught(
+        self, lesson: Lesson, ids: list[str], settings: dict[str, Any], begun: asyncio.Event, afresh: bool
+    ) -> None:
         file = signature(self.served.path)
         try:
-            async with self.served.changes("learn") as view:
+            number = len((await self.served.seen()).about["history"])
+            async with self.served.changes("learn", ids=ids, number=number) as view:
                 begun.set()
                 self.taking = frozenset(ids)
-                await self._take(lesson, ids, settings, view)
-        except Stopped:
-            lesson.update(state="cancelled", error=f"cancelled: {UNCHANGED}")
-        except Died:
-            await self._after_death(lesson, ids, file)
+                try:
+                    await self._take(lesson, ids, settings, view, afresh)
+                except Stopped:
+                    await self._drop()
+                    lesson.update(state="cancelled", error=f"cancelled: {UNCHANGED}")
+                except Died:
+                    await self._after_death(lesson, ids, file)
         except (Refusal, OSError) as error:
-            lesson.update(state="failed", error=str(error))
+            lesson.update(state="failed", error=said(error))
+            with contextlib.suppress(Refusal, OSError):
+                await self.served.look()  # a lesson may be kept, to go on with
         finally:
             self.taking = frozenset()
             begun.set()
             lesson.update(state="failed", error=f"the lesson failed; {UNCHANGED}")  # for what none of these foresees
 
-    async def _take(self, lesson: Lesson, ids: list[str], settings: dict[str, Any], view: View) -> None:
+    async def _take(self, lesson: Lesson, ids: list[str], settings: dict[str, Any], view: View, afresh: bool) -> None:
         served = self.served
-        if view.about["kind"] == "adapting" and served.path.exists():
-            with atomic.replacing(self.before, atomic.PRIVATE) as part:
-                await asyncio.to_thread(shutil.copyfile, served.path, part)
+        if view.about["kind"] == "adapting":
+            known = served.pictures.all()
+            self.begun.begin("lesson", pictures={one: known[one].label for one in ids}, settings=settings)
+            if served.path.exists():
+                with atomic.replacing(self.before, atomic.PRIVATE) as part:
+                    await asyncio.to_thread(shutil.copyfile, served.path, part)
         with served.pictures.lesson(ids) as folder:
             self.teacher = served.workers.idle(served.path)
             given = {name: value for name, value in settings.items() if name != "unlabelled"}
             pile = str(served.pictures.pile) if settings.get("unlabelled") else None
             words = {"folder": str(folder), "unlabelled": pile, "settings": given, "have": served.network}
+            words["afresh"] = afresh
             about, raw = await self.teacher.ask(served.path, served.made, "learn", lesson.heard, **words)
+        if settings.get("unlabelled") and not served.keep:
+            await asyncio.to_thread(served.pictures.remove, served.pictures.unlabelled)
         await self._learnt(lesson, about, raw, ids)
 
     async def _after_death(self, lesson: Lesson, ids: list[str], before: object) -> None:
@@ -120,19 +150,45 @@ class Lessons:
         if signature(self.served.path) != before:
             await self._learnt(lesson, *await self.served.ask("open"), ids)
         elif lesson.cancelling:
+            await self._drop()
             lesson.update(state="cancelled", error=f"cancelled: {UNCHANGED}")
         else:
+            await self.served.look()
             lesson.update(state="failed", error=f"its process ended (out of memory?); {UNCHANGED}")
+
+    async def _drop(self) -> None:
+        """Drop what is kept of a lesson that is not to go on."""
+        self.begun.end()
+        await self.served.show(*await self.served.ask("drop"))
 
     async def _learnt(self, lesson: Lesson, about: dict[str, Any], raw: dict[str, bytes], ids: list[str]) -> None:
         if about["kind"] == "adapting":
-            self.noted.begin("taught", ids=sorted(self._noted() | set(ids)))
-            if self.before.exists():
-                self.way_back.begin("undo", file=about["file"], ids=ids)
+            self.note(ids, about["file"])
         if not self.served.keep:
             await asyncio.to_thread(self.served.pictures.remove, ids)
         view = await self.served.show(about, raw)
         lesson.update(state="done", after=view.accuracies, seconds_left=0.0)
+
+    def note(self, ids: list[str], file: object) -> None:
+        """Note that pictures were learnt, and the way back."""
+        self.noted.begin("taught", ids=sorted(self._noted() | set(ids)))
+        if self.before.exists():
+            self.way_back.begin("undo", file=file, ids=ids)
+        self.begun.end()
+
+    def settle(self, left: dict[str, Any], view: View) -> None:
+        """Note what a server that was killed had done to an adapting model's file, and not noted any more."""
+        ids = left.get("ids")
+        if view.about["kind"] == "exact" or not isinstance(ids, list):
+            return
+        if left["what"] == "learn" and len(view.about["history"]) == left.get("number", 0) + 1:
+            self.note(ids, view.about["file"])
+        if left["what"] == "undo":
+            self._back(ids)
+
+    def _back(self, ids: list[str]) -> None:
+        self.noted.begin("taught", ids=sorted(self._noted() - set(ids)))
+        self.way_back.end()
 
     async def cancel(self) -> Lesson:
         """Stop the lesson under way."""
@@ -150,18 +206,19 @@ class Lessons:
         if view.about["kind"] == "exact":
             return bool(view.about["undo"])
         left = self.way_back.left() or {}
-        return left.get("file") == view.about["file"] is not None and self.before.is_file()
+        return left.get("file") == view.about["file"] is not None and (
+            self.before.is_file() and not self.before.is_symlink()
+        )
 
     async def undo(self) -> None:
         """Bring an adapting model back to before its last lesson."""
         served = self.served
-        async with served.changes("undo"):
-            ids = (self.way_back.left() or {}).get("ids") or []
+        ids = (self.way_back.left() or {}).get("ids") or []
+        async with served.changes("undo", ids=ids):
             with taught(served.path):
                 self.before.chmod(atomic.rights_of(served.path))
                 atomic.land(self.before, served.path)
-            self.noted.begin("taught", ids=sorted(self._noted() - set(ids)))
-            self.way_back.end()
+            self._back(ids)
             await served.show(*await served.ask("open"))
 
     async def close(self) -> None:
@@ -171,15 +228,7 @@ class Lessons:
                 await asyncio.wait([self.last.task], timeout=5)
 
 
-def _quick(images: int, view: View) -> float:
-    """Return about how many seconds a lesson of the exact learner takes: features, and a system of equations."""
-    each = view.predictor.seconds if view.predictor is not None else 0.02
-    total = images + len(view.names)
-    return round(2 + images * (each + PICTURE_SECONDS) + 3e-7 * total * min(total, 1280), 1)
-
-
-def _seconds(images: int, last: dict[str, Any] | None, epochs: int | None) -> float | None:
-    """Return about how many seconds a lesson that trains takes, by the last one."""
-    if last is None or not epochs:
-        return None
-    return round(float(last["seconds"] / last["images"] / last["epochs"] * images * epochs), 1)
+def said(error: Exception) -> str:
+    """Return what a lesson that failed says."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return f"{FULL}; {UNCHANGED}" if full else str(error)

@@ -16,6 +16,10 @@ RESTED = 20.0
 """Seconds between two looks at idle processes."""
 
 
+def is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
 class Models:
     """All that are served: one file, or those of a folder."""
 
@@ -29,7 +33,7 @@ class Models:
         """Return them by name; files of the folder may come and go."""
         paths = [self.place]
         if self.folder:
-            begun = (path.with_suffix("") for path in self.place.glob(f"*{SUFFIX}{BESIDE}") if path.is_dir())
+            begun = (path.with_suffix("") for path in self.place.glob(f"*{SUFFIX}{BESIDE}") if is_folder(path))
             paths = sorted({*begun, *(path for path in self.place.glob(f"*{SUFFIX}") if path.is_file())})
         for path in paths:
             if path.name not in self.found:

@@ -11,8 +11,8 @@ it is on the disk under its name.
 import contextlib
 import os
 import re
+import secrets
 import shutil
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,12 +24,18 @@ from PIL import Image
 from daydream import atomic
 from daydream.data.decode import digest_of, opened_bytes, square
 from daydream.escapes import visible
+from daydream.serve import turns
 from daydream.serve.refusal import Refusal, class_name
 
 NAME = re.compile(r"(?P<id>[0-9a-f]{16})\.(jpg|png|webp|bmp|gif)")
+PART = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]{{8}}\.part")
+"""What `atomic` calls a picture that is being written."""
 SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "GIF": "gif"}
-LESSON = "lesson-"
+LESSON = re.compile(r"lesson-[0-9a-f]{16}")
+"""The folder of a lesson under way."""
 BESIDE = ".pictures"
+PICTURE = 2**26
+"""Bytes of one picture."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Read:
 
 def read(content: bytes, side: int) -> Read:
     """Decode a picture to learn that it is one and which; a file that is none raises nearly anything."""
-    with opened_bytes(BytesIO(content), side) as image:
+    with opened_bytes(BytesIO(content), side) as image, turns.decoding(image):
         suffix = SUFFIXES[str(image.format)]
         return Read(id_of(digest_of(square(image, side))), suffix, content)
 
@@ -78,15 +84,20 @@ class Pictures:
         self._kept: dict[str, Kept] = {}
 
     def open(self) -> None:
-        """Take away what a killed server left half done: parts of pictures, folders of a lesson."""
-        if not self.folder.is_dir():
-            return
-        for path in self.folder.glob(f"{LESSON}*"):
-            shutil.rmtree(path, ignore_errors=True)
-        for folder in self._folders().values():
-            for name in os.listdir(folder):
-                if name.startswith(".") and name.endswith(".part"):
-                    (folder / name).unlink(missing_ok=True)
+        """Take away what a killed server left half done, by its exact name: parts of pictures, folders of a lesson."""
+        folders = self._folders().values()
+        for entry in entries_of(self.folder):
+            if LESSON.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+        for folder in folders:
+            for entry in entries_of(folder):
+                if PART.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    os.unlink(entry.path)
+
+    def check(self) -> None:
+        """Refuse a link in the place of one of our folders: what lies behind it is another's."""
+        for folder in (self.folder, self.classes, self.pile):
+            refuse_link(folder)
 
     def all(self) -> Mapping[str, Kept]:
         """Return the pictures by ID."""
@@ -96,25 +107,26 @@ class Pictures:
             if seen != self._seen:
                 found = {}
                 for label, folder in folders.items():
-                    for name in sorted(os.listdir(folder)):
-                        if match := NAME.fullmatch(name):
-                            found[match["id"]] = Kept(match["id"], label, folder / name)
+                    for entry in sorted(entries_of(folder), key=lambda entry: entry.name):
+                        if (match := NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
+                            found[match["id"]] = Kept(match["id"], label, folder / entry.name)
                 self._seen, self._kept = seen, found
             return self._kept
 
     def _folders(self) -> dict[str | None, Path]:
         """Return the folders of pictures by class, that of the pile first; links are none."""
+        self.check()
         found: dict[str | None, Path] = {None: self.pile} if self.pile.is_dir() else {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.classes) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-            found |= {name: self.classes / name for name in names if not name.startswith(".")}
-        return found
+        names = sorted(entry.name for entry in entries_of(self.classes) if entry.is_dir(follow_symlinks=False))
+        return found | {name: self.classes / name for name in names if not name.startswith(".")}
 
     def _place(self, label: str | None) -> Path:
         """Return the folder of a class; a name out of a stranger's model file leads nowhere else."""
         if label is not None and class_name(label) != label:
             raise Refusal(422, f"'{visible(label)[:80]}' cannot be the name of a folder: rename the class")
+        self.check()
         folder = self.pile if label is None else self.classes / label
+        refuse_link(folder)
         for made in (self.folder, folder.parent, folder):
             made.mkdir(mode=0o700, exist_ok=True)
         return folder
@@ -176,8 +188,10 @@ class Pictures:
     @contextlib.contextmanager
     def lesson(self, ids: Iterable[str]) -> Iterator[Path]:
         """Yield a folder of one's own with these pictures by class; what comes meanwhile is not in it."""
+        self.check()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(prefix=LESSON, dir=self.folder))
+        staged = self.folder / f"lesson-{secrets.token_hex(8)}"
+        staged.mkdir(mode=0o700)
         try:
             known = self.all()
             for one in ids:
@@ -192,6 +206,10 @@ class Pictures:
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
+    @property
+    def unlabelled(self) -> list[str]:
+        return [kept.id for kept in self.all().values() if kept.label is None]
+
     def get(self, one: str) -> Kept:
         kept = self.all().get(one)
         if kept is None:
@@ -200,8 +218,23 @@ class Pictures:
 
     def thumbnail(self, one: str, side: int) -> bytes:
         """Return a picture as a small JPEG: never the bytes that were uploaded."""
-        with opened_bytes(BytesIO(self.get(one).path.read_bytes()), side) as image:
+        content = atomic.read(self.get(one).path, PICTURE)
+        with opened_bytes(BytesIO(content), side) as image, turns.decoding(image):
             small = Image.fromarray(square(image, side).transpose(1, 2, 0))
         out = BytesIO()
         small.save(out, "JPEG", quality=82)
         return out.getvalue()
+
+
+def entries_of(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what lies in a folder; nothing where there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def refuse_link(folder: Path) -> None:
+    if folder.is_symlink():
+        raise Refusal(409, f"{visible(folder.name)} is a link, and pictures are never kept through one: take it away")

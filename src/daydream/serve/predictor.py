@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from daydream.data.decode import opened_bytes, square
 from daydream.export.runtime import onnxruntime
 from daydream.learner.rejection import knownness, nearest_cosine
+from daydream.serve import turns
 from daydream.serve.pictures import id_of
 
-MOST = 64
+MOST = 16
 """Pictures that pass the network at once."""
 TINY = 1e-12  # what torch's normalisation divides by at least
 ROWS = 8192
@@ -109,7 +110,7 @@ class Predictor:
 
     def read(self, content: bytes) -> NDArray[np.float32]:
         """Return a picture as the network sees it [3, S, S]."""
-        with opened_bytes(BytesIO(content), self.canvas) as image:
+        with opened_bytes(BytesIO(content), self.canvas) as image, turns.decoding(image):
             pixels = square(image, self.canvas)
         edge = (self.canvas - self.size) // 2
         inner = pixels[:, edge : edge + self.size, edge : edge + self.size].astype(np.float32)
@@ -118,7 +119,7 @@ class Predictor:
     def judged(self, pictures: Sequence[NDArray[np.float32]]) -> "Judged":
         """Judge prepared pictures."""
         parts = [pictures[start : start + MOST] for start in range(0, len(pictures), MOST)]
-        found = np.concatenate([self.session.run(None, {"images": np.stack(part)})[0] for part in parts])
+        found = np.concatenate([self._run(np.stack(part)) for part in parts])
         scores = found.astype(np.float64) if self.head is None else self.head(found)
         p = np.exp((scores - scores.max(axis=1, keepdims=True)) / self.temperature)
         p /= p.sum(axis=1, keepdims=True)
@@ -126,6 +127,11 @@ class Predictor:
             return Judged(p, p.max(axis=1), None if self.head is None else found)
         kept = (self.features[row : row + ROWS] for row in range(0, len(self.ids), ROWS))
         return Judged(p, knownness(scores, nearest_cosine(found, kept)), found)
+
+    def _run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+        with turns.running:
+            found: NDArray[np.float32] = self.session.run(None, {"images": batch})[0]
+        return found
 
     def neighbours(self, feature: NDArray[np.float32], count: int) -> list[Neighbour]:
         """Return the kept pictures nearest to a feature [D]."""

@@ -5,6 +5,8 @@ import unicodedata
 from daydream.errors import UserError
 from daydream.escapes import visible
 
+FULL = "the disk is full: free some space and try again"
+UNCHANGED = "the model is as it was before"
 LONGEST = 100
 """Characters of a class name; a folder on the disk bears it."""
 

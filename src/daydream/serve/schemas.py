@@ -54,6 +54,8 @@ class LessonAsked(Asked):
     """Of an adapting method alone."""
     unlabelled: bool = False
     """Whether the lesson gets the unlabelled pictures, too: for a method that uses them."""
+    afresh: bool = False
+    """Whether a lesson that was interrupted is dropped; else it goes on, with its own pictures and settings."""
 
 
 class ClassAnswer(BaseModel):
@@ -103,6 +105,8 @@ class ModelAnswer(ModelLine):
     notices: list[str]
     """What was interrupted, or changed by another program."""
     lesson: ProgressAnswer | None
+    uses_unlabelled: Literal["no", "may", "must"]
+    """Whether lessons of its method use unlabelled pictures."""
 
 
 class PictureLine(BaseModel):
@@ -132,7 +136,12 @@ class Estimate(BaseModel):
     epochs: int | None
     """None: the exact learner has none."""
     seconds: float | None
-    """None: nothing tells yet."""
+    """At least about so many; None: nothing tells yet."""
+    seconds_most: float | None
+    kept: bool
+    """Whether a lesson that was interrupted is kept."""
+    goes_on: bool
+    """Whether the next lesson goes on with it."""
     sentence: str
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from daydream.atomic import signature
-from daydream.serve import uploads
+from daydream.serve import journal, uploads
 from daydream.serve.jobs import Died, Workers
-from daydream.serve.journal import Journal, interrupted
+from daydream.serve.journal import Journal
 from daydream.serve.lessons import Lessons
 from daydream.serve.pictures import Pictures, digest_of_id
 from daydream.serve.predictor import Predictor
@@ -34,6 +34,8 @@ class Served:
         self.changing = asyncio.Lock()
         self.view: View | None = None
         self.lessons = Lessons(self)
+        self.right = Journal(self.pictures.folder / "right.json")
+        """Pictures that were said to be right as they are, each with its class then."""
         self.notices: list[str] = []
 
     @property
@@ -64,7 +66,7 @@ class Served:
                 await self._open()
             elif not self.busy and signature(self.path) != self.view.about["file"]:
                 gone = not self.path.exists()
-                await self._look()
+                await self.look()
                 self.notices.append(
                     f"{self.path.name} is gone: another program took it away. A lesson makes it anew."
                     if gone
@@ -76,16 +78,34 @@ class Served:
     async def _open(self) -> None:
         left = self.journal.left()
         await asyncio.to_thread(self.pictures.open)
-        await self._look()
+        uploads_cut = journal.uploads_left(self.pictures.folder)
+        await self.look()
         assert self.view is not None
+        if uploads_cut:
+            self.notices.append(journal.interrupted({"what": "upload"}, False))
         if left is not None:
-            self.notices.append(interrupted(left, left.get("file") != self.view.about["file"]))
+            changed = left.get("file") != self.view.about["file"]
+            self.notices.append(journal.interrupted(left, changed))
+            if changed:
+                self.lessons.settle(left, self.view)
             names = left.get("names")
             if left["what"] == "forget" and isinstance(names, list):
                 self._drop({name for name in names if name not in self.view.about["names"]})
             self.journal.end()
+        for cut in uploads_cut:
+            cut.end()
+        if not self.keep:
+            await asyncio.to_thread(self._clear, self.view)
 
-    async def _look(self) -> None:
+    def _clear(self, view: View) -> None:
+        """Delete pictures that have been taught, and unlabelled ones, where none is kept."""
+        waiting = {kept.id for kept in self.lessons.waiting(view)}
+        gone = [one for one in self.pictures.all() if one not in waiting]
+        self.pictures.remove(gone)
+        if gone:
+            self.notices.append(f"{len(gone):,} pictures of before were deleted here: pictures are not kept.")
+
+    async def look(self) -> None:
         await self.show(*await self.ask("open"))
 
     async def show(self, about: dict[str, Any], raw: dict[str, bytes]) -> View:
@@ -225,6 +245,33 @@ class Served:
         if learnt:
             await self.change(what, digests=[digest_of_id(one) for one in learnt], **words)
 
+    async def upload(self, files: list[tuple[str, BinaryIO]], label: str | None, pile: bool) -> uploads.Taken:
+        """Keep the pictures of an upload; the journal knows that it is under way."""
+        view = await self.seen()
+        under_way = journal.upload_in(self.pictures.folder)
+        await asyncio.to_thread(under_way.begin, "upload")
+        try:
+            return await asyncio.to_thread(uploads.taken, self.pictures, view.about["side"], files, label, pile)
+        finally:
+            under_way.end()
+            with contextlib.suppress(OSError):
+                self.pictures.folder.rmdir()
+
+    async def doubts(self) -> list[dict[str, Any]]:
+        """Return the pictures that look wrong, but those that were said to be right."""
+        right = (self.right.left() or {}).get("names") or {}
+        return [row for row in await self.asked("doubts") if right.get(row["id"]) != row["name"]]
+
+    async def call_right(self, ids: list[str]) -> None:
+        """Note that pictures are right as they are, until their class changes."""
+        names = (await self.seen()).names
+        right = (self.right.left() or {}).get("names") or {}
+        for one in ids:
+            if one not in names:
+                raise Refusal(404, f"the model has learnt no picture '{one}'")
+            right[one] = names[one][0]
+        self.right.begin("right", names=right)
+
     async def tested(self, files: list[tuple[str, BinaryIO]], view: View) -> Any:
         """Measure the model on pictures that are not kept."""
         with tempfile.TemporaryDirectory(prefix="daydream-test-") as folder:
@@ -236,3 +283,6 @@ class Served:
 
     async def close(self) -> None:
         await self.lessons.close()
+        if not self.keep and self.view is not None:
+            with contextlib.suppress(OSError, Refusal):
+                await asyncio.to_thread(self.pictures.remove, self.pictures.unlabelled)

@@ -1,5 +1,6 @@
 """What a worker tells the server of a learner: words for the page, and the numbers by which the server predicts."""
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from daydream.atomic import signature
 from daydream.data.sources.folder import Settings
 from daydream.errors import UserError
 from daydream.export.onnx import graph
+from daydream.learner import lesson_checkpoint
 from daydream.learner.embedding import pixel_digests
+from daydream.learner.making import method_class
 from daydream.learner.quick_files import Features
+from daydream.learner.settings import ModelSettings, choose_model
+from daydream.nets.network import Network, is_pretrained
 from daydream.serve.pictures import id_of
 
 Raw = dict[str, bytes | memoryview]
@@ -24,6 +29,8 @@ def whole(learner: Any, path: Path, have: str | None) -> tuple[dict[str, Any], R
     """Return all that the server needs of a learner, but the graph of a network that it has."""
     about: dict[str, Any] = {"kind": learner.kind, "side": side_of(learner), "file": signature(path), "names": []}
     about |= {"about": getattr(learner, "about", ""), "classes": [], "history": [], "sentence": "", "undo": False}
+    if learner.kind == "adapting":
+        about["plan"] = plan(learner, path)
     if not path.exists():
         return about, {}
     about |= {
@@ -35,6 +42,39 @@ def whole(learner: Any, path: Path, have: str | None) -> tuple[dict[str, Any], R
     }
     more, raw = _frozen(learner, have) if learner.kind == "exact" else _trained(learner)
     return about | more, raw
+
+
+def plan(learner: Any, path: Path) -> dict[str, Any]:
+    """Return what decides how an adapting learner's next lesson goes."""
+    kind, model = method_class(learner.given.method), model_settings(learner)
+    use = "must" if kind.imagines else "may" if kind.replays or kind.needs_pile else "no"
+    return {
+        "device": learner.hardware.device.type,
+        "pretrained": is_pretrained(str(model.backbone)),
+        "unlabelled": use,
+        "kept": (lesson_checkpoint.folder_of(path) / "latest.json").is_file(),
+    }
+
+
+def model_settings(learner: Any) -> ModelSettings:
+    """Return what an adapting model is made with, before its first lesson too."""
+    if learner.model is not None:
+        settings: ModelSettings = learner.model.settings
+        return settings
+    return choose_model(learner.given, side_of(learner), learner.hardware.device.type)[0]
+
+
+def pace(learner: Any, batch: int) -> float:
+    """Return the seconds that a picture takes in training a bare network: of one batch, after one that is not timed."""
+    model, device = model_settings(learner), learner.hardware.device
+    net = Network(str(model.backbone), "linear", (2,), str(model.cut)).to(device).train()
+    weights = [weight for weight in net.parameters() if weight.requires_grad]
+    images = torch.rand(batch, 3, model.image_size, model.image_size, device=device)
+    for _ in range(2):
+        began = time.perf_counter()
+        torch.autograd.grad(net(images).square().mean(), weights)[-1].cpu()
+        seconds = time.perf_counter() - began
+    return seconds / batch
 
 
 def side_of(learner: Any) -> int:

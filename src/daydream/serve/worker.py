@@ -23,7 +23,12 @@ from daydream.engine import Interrupted
 from daydream.engine.display import Display, Place, StopSwitch
 from daydream.engine.loop import EpochReport
 from daydream.errors import UserError
+from daydream.learner import lesson_checkpoint
+from daydream.learner.locking import taught
+from daydream.learner.settings import LessonSettings
 from daydream.serve import wire
+from daydream.serve.refusal import FULL, UNCHANGED
+from daydream.settings import from_dict
 from daydream.stages.stage import Stage
 
 OFTEN = 0.2
@@ -39,7 +44,7 @@ class Told(Display):
 
     def __init__(self, switch: StopSwitch, out: BinaryIO) -> None:
         super().__init__(switch)
-        self.out, self.spoke, self.began = out, 0.0, time.monotonic()
+        self.out, self.spoke, self.began, self.from_step = out, 0.0, time.monotonic(), 0.0
         self.work: list[tuple[str, float]] = []
 
     def tell(self, stage: str, done: float, total: float, note: str = "") -> None:
@@ -48,20 +53,27 @@ class Told(Display):
             return
         self.spoke = now
         passed = now - self.began
-        left = passed * (total - done) / done if done else None
+        left = passed * (total - done) / (done - self.from_step) if done > self.from_step else None
         wire.say(self.out, {"stage": stage, "done": done, "total": total, "seconds_left": left, "note": note})
 
     def counts(self, what: str, done: int, total: int) -> None:
         self.tell(what, done, total)
 
     def begins(self, headline: str, ahead: Sequence[tuple[Place, Stage]]) -> None:
-        self.began = time.monotonic()
+        self.began, self.from_step = time.monotonic(), -1.0
         self.work = [(stage.name, float(stage.epochs * stage.steps)) for _, stage in ahead]
 
-    def epoch_ends(self, place: Place, stage: Stage, report: EpochReport) -> None:
+    def before(self, stage: Stage) -> float:
+        """Return the steps of the stages before one."""
         names = [name for name, _ in self.work]
-        before = sum(steps for _, steps in self.work[: names.index(stage.name)])
-        done = before + (report.epoch + 1) * stage.steps
+        return sum(steps for _, steps in self.work[: names.index(stage.name)])
+
+    def stage_begins(self, place: Place, stage: Stage, from_epoch: int) -> None:
+        if self.from_step < 0:  # a lesson that goes on did what lies before in another process
+            self.from_step = self.before(stage) + from_epoch * stage.steps
+
+    def epoch_ends(self, place: Place, stage: Stage, report: EpochReport) -> None:
+        done = self.before(stage) + (report.epoch + 1) * stage.steps
         note = f"epoch {report.epoch + 1} of {report.epochs}"
         self.tell(stage.name, done, sum(steps for _, steps in self.work), note)
 
@@ -94,13 +106,13 @@ class Keeper:
 
     def changed(self, what: str, words: dict[str, Any]) -> None:
         """Change the model, and write its file: whole, or not at all."""
-        from daydream.learner.locking import taught
-
         with taught(self.path):
             learner = self.fresh()
             try:
                 self.change(learner, what, words)
                 learner.save(self.path)
+                if what == "learn" and learner.kind == "adapting":
+                    lesson_checkpoint.drop(self.path)
                 if what == "learn" and learner.kind == "exact":
                     learner.make_ready()
                 self.read = signature(self.path)
@@ -111,7 +123,15 @@ class Keeper:
     def change(self, learner: Any, what: str, words: dict[str, Any]) -> None:
         if what == "learn":
             told = Told(self.switch, self.out)
-            learner.learn(words["folder"], words["unlabelled"], display=told, **words["settings"])
+            if learner.kind == "exact":
+                learner.learn(words["folder"], display=told)
+                return
+            if words["afresh"]:
+                lesson_checkpoint.drop(self.path)
+            settings = from_dict(LessonSettings, words["settings"])
+            learner.take(
+                learner.prepare(Path(words["folder"]), words["unlabelled"], None, settings)[0], told, self.path
+            )
         elif what == "forget":
             learner.forget(*words["names"])
         elif what == "forget_digests":
@@ -129,12 +149,18 @@ class Keeper:
         """Do one thing; return what there is to say, with raw content."""
         from daydream.serve import telling
 
+        if what == "drop":
+            with taught(self.path):
+                lesson_checkpoint.drop(self.path)
+            what = "open"
         if what in ("learn", "forget", "forget_digests", "move", "rename", "merge", "undo"):
             self.changed(what, words)
             return telling.whole(self.fresh(), self.path, words.get("have"))
         learner = self.fresh()
         if what == "open":
             return telling.whole(learner, self.path, words.get("have"))
+        if what == "pace":
+            return telling.pace(learner, words["batch"]), {}
         if what == "doubts":
             return telling.doubts(learner), {}
         if what == "next":
@@ -157,6 +183,17 @@ def listen(requests: BinaryIO, asked: "queue.SimpleQueue[dict[str, Any]]", switc
     os._exit(0)
 
 
+def mistake(error: UserError | OSError, path: Path) -> dict[str, Any]:
+    """Say what is wrong; a full disk in the same words wherever it was met."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    number = cause.errno if isinstance(cause, OSError) else None
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return {"error": f"{FULL}; {UNCHANGED}", "errno": number}
+    if isinstance(error, UserError):
+        return {"error": str(error)}
+    return {"error": f"{error.filename or path}: {error.strerror or error}", "errno": number}
+
+
 def main() -> None:
     out, sys.stdout = sys.stdout.buffer, sys.stderr  # nothing else may write between the frames
     asked: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -175,12 +212,8 @@ def main() -> None:
             wire.say(out, {"answer": value}, raw)
         except Interrupted:
             wire.say(out, {"stopped": True})
-        except UserError as error:
-            wire.say(out, {"error": str(error)})
-        except OSError as error:
-            wire.say(
-                out, {"error": f"{error.filename or keeper.path}: {error.strerror or error}", "errno": error.errno}
-            )
+        except (UserError, OSError) as error:
+            wire.say(out, mistake(error, keeper.path))
         except MemoryError:
             wire.say(out, {"error": "there is not enough memory for this", "errno": errno.ENOMEM})
         except Exception as error:

@@ -1,8 +1,10 @@
 """What the files of a run hold, as types: each is checked when it is read, so that no reader meets a surprise.
 
 A file may hold more than is named here; what is named must be there (unless it is `NotRequired`) and of its type.
-`settings.mismatch` compares: settings are checked by these types and in these words already, so a package for it would
-bring a second set of both. A value comes back as it was read, so whoever reads runs need not know.
+`settings.mismatch` compares: settings are checked by these types and in these words already. msgspec or pydantic would
+bring a second set of both, a second kind of message, and compiled code to be trusted with a stranger's file; what they
+do better is speed, and a run's files are read once. A value comes back as it was read, so whoever reads runs need not
+know.
 """
 
 from typing import Any, Literal, NotRequired, TypedDict
@@ -69,6 +71,8 @@ class TaskRow(TypedDict):
     cnn: StoredAccuracy
     nme: StoredAccuracy | None
     seconds: float
+    parameters: NotRequired[int]
+    head_parameters: NotRequired[int]
 
 
 class EpochRow(TypedDict):
@@ -105,7 +109,10 @@ class Result(TypedDict):
     forgetting: NotRequired[float | None]
     parameters: int
     head_parameters: int
+    mean_parameters: NotRequired[int | None]
     seconds: float
+    tasks: NotRequired[list[TaskRow]]
+    config: NotRequired[StoredConfig]
 
 
 class StoredCursor(TypedDict):

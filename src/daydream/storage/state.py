@@ -88,16 +88,20 @@ def check_networks(nets: Mapping[str, Any], components: Components, kinds: Kinds
             continue
         shapes = {key: tuple(value.shape) for key, value in tensors.items()}
         largest = max(len(shapes), *(side for value in tensors.values() if value.numel() for side in value.shape))
-        for key, value in made["config"].items():
+        several = made["config"].get("extractors", [made["config"]])  # networks side by side have a config each
+        require(len(several) <= len(shapes), f"its network '{name}' does not fit its weights")
+        for key, value in (item for one in several for item in one.items()):
             numbers = value if isinstance(value, list | tuple) else [value]
             most = len(shapes) if key == "depth" else largest
             fits = len(numbers) <= len(shapes) and all(isinstance(n, str | None) or 0 <= n <= most for n in numbers)
             require(fits, f"its network '{name}' does not fit its weights")
         config = {key: tuple(value) if isinstance(value, list) else value for key, value in made["config"].items()}
-        backbone = str(config.get("backbone", ""))
-        require(architecture(backbone) == backbone, f"its network '{name}' asks for weights from elsewhere")
+        backbones = [str(one.get("backbone", "")) for one in several]
+        own = all(architecture(backbone) == backbone for backbone in backbones)
+        require(own, f"its network '{name}' asks for weights from elsewhere")
         # timm's networks are tried out when they are built, which needs numbers; their names bound their size.
-        with contextlib.nullcontext() if backbone.startswith(PREFIX) else torch.device("meta"):
+        from_timm = any(backbone.startswith(PREFIX) for backbone in backbones)
+        with contextlib.nullcontext() if from_timm else torch.device("meta"):
             built = build(**config).state_dict()
         require(
             {key: tuple(value.shape) for key, value in built.items()} == shapes, f"its network '{name}' is not whole"

@@ -63,12 +63,12 @@ async function take(files, query) {
 function card(row) {
   const last = row.accuracy.length ? row.accuracy[row.accuracy.length - 1] : null;
   const counts = [row.known ? `${row.known} learnt` : "", row.waiting ? `${row.waiting} waiting` : ""].filter(Boolean).join(", ");
-  const pictures = el("div", { className: "pictures" }, ...row.pictures.map((id) => picture(id, row.name)));
+  const pictures = el("div", { className: "pictures" }, ...row.pictures.map((id, i) => picture(id, row.name, i + 1)));
   const more = row.kept > row.pictures.length ? button(`All ${row.kept} pictures`, () => all(row, pictures, more)) : null;
   const node = el("article", { className: "card class", "aria-label": `class ${row.name}` },
     el("div", { className: "row" }, el("h2", {}, row.name), el("span", { className: "space" }),
       last === null ? null : el("span", { className: "badge", title: "accuracy on pictures left out of the fit" }, percent(last))),
-    el("p", { className: "quiet" }, counts), pictures, more,
+    el("p", { className: "quiet" }, counts), row.kept ? null : el("p", { className: "quiet" }, absent()), pictures, more,
     el("div", { className: "row tools" },
       button("Add", () => { input.click(); }, { title: "Add pictures" }),
       button("Camera", () => burst(row.name)),
@@ -82,8 +82,11 @@ function card(row) {
   return node;
 }
 
-function picture(id, name) {
-  const node = el("button", { type: "button", className: "picture", "aria-pressed": "false", "aria-label": `picture of ${name}` },
+const absent = () => (api.state.about.keeps_pictures
+  ? "Its pictures are not here: it was taught by the command line, which keeps none." : "Its pictures are not kept.");
+
+function picture(id, name, number) {
+  const node = el("button", { type: "button", className: "picture", "aria-pressed": "false", "aria-label": `picture ${number} of ${name}` },
     el("img", { src: api.thumbnail(id), alt: "", loading: "lazy", width: 64, height: 64 }));
   node.addEventListener("click", () => {
     const on = !chosen.has(id);
@@ -96,7 +99,8 @@ function picture(id, name) {
 
 async function all(row, pictures, more) {
   const found = await api.get(`/pictures?${new URLSearchParams({ class: row.name, start: pictures.children.length, count: PAGE })}`);
-  pictures.append(...found.pictures.map((one) => picture(one.id, row.name)));
+  const before = pictures.children.length;
+  pictures.append(...found.pictures.map((one, i) => picture(one.id, row.name, before + i + 1)));
   more.textContent = `${pictures.children.length} of ${found.total}: more`;
   if (pictures.children.length >= found.total) more.remove();
 }
@@ -151,17 +155,39 @@ async function lessonCard(node) {
     return;
   }
   const estimate = await api.get("/lessons/estimate");
-  const teach = button("Teach", async () => { running(node, await api.post("/lessons")); }, { className: "main", id: "teach" });
+  const said = el("p", {}, estimate.sentence);
+  const wanted = settings(estimate, said);
+  const teach = button(estimate.goes_on ? "Go on" : "Teach", async () => { running(node, await api.post("/lessons", wanted.given())); }, { className: "main", id: "teach" });
+  const afresh = button("Begin afresh", async () => { running(node, await api.post("/lessons", { afresh: true })); }, { id: "afresh" });
   const undo = button("Undo the last lesson", () => undone(), { id: "undo" });
   if (!estimate.images) teach.disabled = true;
-  show(node, el("div", { className: "row" }, el("p", {}, estimate.sentence), el("span", { className: "space" }),
-    api.state.about.can_undo ? undo : null, teach), lesson ? outcome(lesson) : null);
+  show(node, el("div", { className: "row" }, said, el("span", { className: "space" }),
+    api.state.about.can_undo ? undo : null, estimate.kept ? afresh : null, teach), wanted.node, lesson ? outcome(lesson) : null);
+}
+
+// What can be said of a lesson whose network trains; the exact learner has no such settings.
+function settings(estimate, said) {
+  const { about } = api.state;
+  if (about.kind === "exact" || !estimate.images || estimate.goes_on) return { node: null, given: () => ({}) };
+  const epochs = el("input", { type: "number", min: 1, max: 10000, value: estimate.epochs, id: "epochs" });
+  epochs.addEventListener("change", () => attempt(async () => {
+    if (epochs.reportValidity()) said.textContent = (await api.get(`/lessons/estimate?epochs=${epochs.value}`)).sentence;
+  }));
+  const pile = el("input", { type: "checkbox", id: "unlabelled", checked: about.uses_unlabelled === "must" });
+  const offers = about.uses_unlabelled !== "no" && about.unlabelled;
+  const must = about.uses_unlabelled === "must" && !about.unlabelled ? el("span", { className: "quiet" }, "Its method needs unlabelled pictures: drop some.") : null;
+  return {
+    node: el("div", { className: "row" }, el("label", {}, "Epochs ", epochs), must,
+      offers ? el("label", {}, pile, ` learn from the ${about.unlabelled} unlabelled pictures, too`) : null),
+    given: () => ({ epochs: Number(epochs.value) || null, unlabelled: Boolean(offers) && pile.checked }),
+  };
 }
 
 async function undone() {
   await api.post("/undo");
   await refresh();
-  say("Undone: the pictures of that lesson wait again");
+  say(api.state.about.keeps_pictures ? "Undone: the pictures of that lesson wait again"
+    : "Undone. The pictures of that lesson were not kept: send them again to teach them anew");
 }
 
 function running(node, first) {

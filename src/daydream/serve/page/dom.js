@@ -42,11 +42,23 @@ export async function attempt(action) {
 export function button(text, action, properties = {}) {
   const node = el("button", { type: "button", ...properties }, text);
   node.addEventListener("click", async () => {
+    const [had, card] = [document.activeElement === node, node.closest("[aria-label]")?.ariaLabel];
     node.disabled = true;
     await attempt(action);
     node.disabled = false;
+    if (had) keepFocus(node, text, card);
   });
   return node;
+}
+
+// Whoever works by keys stays where they were, or close by, when what they pressed was drawn anew.
+function keepFocus(node, text, card) {
+  if (document.activeElement && document.activeElement !== document.body) return;
+  const buttons = [...document.querySelectorAll("main > section:not([hidden]) button:not(:disabled)")];
+  const alike = buttons.filter((one) => one.textContent === text);
+  const near = alike.find((one) => one.closest("[aria-label]")?.ariaLabel === card);
+  const again = node.isConnected && !node.closest("[hidden]") ? node : (node.id && byId(node.id)) || near || byId("main");
+  again.focus();
 }
 
 // Asks in a dialog; resolves to the text given, to "" where none was asked for, or to null.

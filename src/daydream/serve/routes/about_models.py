@@ -58,6 +58,7 @@ async def told(served: Served) -> schemas.ModelAnswer:
         unlabelled=sum(one.label is None for one in kept),
         notices=served.notices,
         lesson=lesson,
+        uses_unlabelled=view.about["plan"]["unlabelled"] if view.about["kind"] == "adapting" else "no",
     )
 
 
@@ -122,6 +123,6 @@ def add(app: FastAPI) -> None:
 
     @app.post("/api/models/{model}/undo", tags=["lessons"])
     async def undo(served: Model) -> schemas.ModelAnswer:
-        """Go back to before the last lesson; its pictures wait again."""
+        """Go back to before the last lesson; its pictures wait again, where pictures are kept."""
         await served.undo()
         return await told(served)

@@ -17,6 +17,7 @@ from daydream.serve.pictures import Kept
 from daydream.serve.predictor import Predictor
 from daydream.serve.refusal import Refusal
 from daydream.serve.routes.chosen import Files, Model, opened
+from daydream.serve.served import Served
 
 AT_ONCE = 64
 """Pictures of one request that are judged."""
@@ -53,14 +54,13 @@ def add(app: FastAPI) -> None:
     @app.get("/api/models/{model}/doubts", tags=["answers"])
     async def doubts(served: Model) -> list[schemas.Doubt]:
         """Return pictures that look mislabelled, doubled or odd, the surest first."""
-        rows, kept = await served.asked("doubts"), served.pictures.all()
-        return [schemas.Doubt(**row, kept=row["id"] in kept) for row in rows]
+        return await doubted(served)
 
     @app.get("/api/models/{model}/next", tags=["answers"])
     async def ask_next(served: Model, count: Annotated[int, Query(ge=1, le=200)] = 20) -> list[str]:
         """Return the unlabelled pictures whose labels would help most, by ID."""
-        if not any(kept.label is None for kept in served.pictures.all().values()):
-            raise Refusal(409, "there are no unlabelled pictures: drop some first")
+        if not served.pictures.unlabelled:
+            return []
         found: list[str] = await served.asked("next", folder=str(served.pictures.pile), count=count)
         return found
 
@@ -79,6 +79,11 @@ def add(app: FastAPI) -> None:
             content = await run_in_threadpool(target.read_bytes)
         disposition = {"content-disposition": f'attachment; filename="{plain(target.name)}"'}
         return Response(content, media_type="application/octet-stream", headers=disposition)
+
+
+async def doubted(served: Served) -> list[schemas.Doubt]:
+    rows, kept = await served.doubts(), served.pictures.all()
+    return [schemas.Doubt(**row, kept=row["id"] in kept) for row in rows]
 
 
 def plain(name: str) -> str:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Query
 from starlette.responses import StreamingResponse
@@ -25,8 +25,8 @@ def add(app: FastAPI) -> None:
     async def estimate(served: Model, epochs: Annotated[int | None, Query(ge=1, le=10_000)] = None) -> schemas.Estimate:
         """Say what the next lesson will do, before it begins."""
         view = await served.seen()
-        found = served.lessons.estimate(view, epochs)
-        return schemas.Estimate(**found, sentence=estimated(found))
+        plan = await served.lessons.estimate(view, epochs)
+        return schemas.Estimate(**asdict(plan), sentence=plan.sentence)
 
     @app.post("/api/models/{model}/lessons", tags=["lessons"], status_code=202)
     async def teach(served: Model, asked: schemas.LessonAsked) -> schemas.ProgressAnswer:
@@ -51,15 +51,3 @@ def add(app: FastAPI) -> None:
     async def cancel(served: Model) -> schemas.ProgressAnswer:
         """Stop the lesson under way; the model stays as it was."""
         return schemas.ProgressAnswer(**asdict((await served.lessons.cancel()).progress))
-
-
-def estimated(found: dict[str, Any]) -> str:
-    """Say it in one sentence."""
-    if not found["images"]:
-        return "Nothing new to teach: add pictures first."
-    new, again = len(found["new"]), len(found["again"])
-    parts = [f"{n} {word}" for n, word in ((new, "new"), (again, "known")) if n]
-    classes = f"{' and '.join(parts)} {'class' if new + again == 1 else 'classes'}"
-    epochs = f", {found['epochs']} epochs" if found["epochs"] else ""
-    seconds = f", about {found['seconds']:.0f} s" if found["seconds"] is not None else ""
-    return f"{found['images']:,} pictures of {classes}{epochs}{seconds}."

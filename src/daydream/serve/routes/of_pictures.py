@@ -7,9 +7,10 @@ from fastapi import FastAPI, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from daydream.serve import schemas, uploads
+from daydream.serve import schemas
 from daydream.serve.refusal import class_name
 from daydream.serve.routes.about_models import told
+from daydream.serve.routes.answers import doubted
 from daydream.serve.routes.chosen import Files, Label, Model, opened
 
 
@@ -19,11 +20,8 @@ def add(app: FastAPI) -> None:
     @app.post("/api/models/{model}/pictures", tags=["pictures"], status_code=201)
     async def upload(served: Model, files: Files, label: Label = None, unlabelled: bool = False) -> schemas.Upload:
         """Keep pictures for the next lesson; each is on the disk when this answers."""
-        view = await served.seen()
-        given = opened(files)
         label = None if label is None else class_name(label)
-        taken = await run_in_threadpool(uploads.taken, served.pictures, view.about["side"], given, label, unlabelled)
-        return schemas.Upload(**asdict(taken))
+        return schemas.Upload(**asdict(await served.upload(opened(files), label, unlabelled)))
 
     @app.get("/api/models/{model}/pictures", tags=["pictures"])
     async def listed(
@@ -60,3 +58,9 @@ def add(app: FastAPI) -> None:
         """Delete pictures; the model forgets those it has learnt."""
         await served.delete(asked.ids)
         return await told(served)
+
+    @app.post("/api/models/{model}/pictures/right", tags=["pictures"])
+    async def right(served: Model, asked: schemas.Chosen) -> list[schemas.Doubt]:
+        """Say that learnt pictures are right as they are: they are doubted no more. Return the doubts that stay."""
+        await served.call_right(asked.ids)
+        return await doubted(served)
