@@ -1,279 +1,209 @@
-"""New classes from folders of one's own images: `imagine` against `replay` against fine-tuning, at 64 pixels.
+"""The exact learner beside the classifiers one would try first, on the same frozen features of real pictures.
 
-    python benchmarks/own_images.py ROOT --out DIR [--methods imagine replay finetune] [--seeds 1 2 3]
+    python benchmarks/own_images.py tiny-imagenet ROOT [--classes 20] [--per-class 5 10 20 100] [--draws 5] [--out FILE]
+    python benchmarks/own_images.py cifar100 ROOT
+    python benchmarks/own_images.py shapes --pool-classes 30 --per-class 5 10 20
+    python benchmarks/own_images.py folder ROOT          (ROOT/train/CLASS/*.jpg and ROOT/test/CLASS/*.jpg)
 
-ROOT is an unpacked Tiny-ImageNet (train/ID/images/*.JPEG, val/images, val/val_annotations.txt), 150 classes or more.
-A seed draws 20 base classes, three times 10 new ones and 100 others, whose training images are the unlabelled pile, and
-is the models' seed too. All are laid out as folders, by links, and learnt as a user would: a model file that learns a
-folder, is saved, loaded, and learns the next. After each lesson `test` judges the official validation images of all
-classes known; none of them is trained on, held out or calibrated with. Accuracy is that of the head (CNN): the learner
-predicts by no other means.
+ROOT is an unpacked Tiny-ImageNet (train/ID/images/*.JPEG, val/) or CIFAR-100's python archive. A draw takes some
+classes, and of each some training pictures; the nested 5, 10, 20, 100 of a draw are the same pictures for every
+classifier, and what is judged are 50 test pictures of each class. Features are those of a frozen network
+(EfficientNet-lite0 unless said otherwise) on pictures brought to `--side`. All others (`rivals.py`) get all pictures at
+once; the exact learner gets them in three lessons. `imbalanced` is ten pictures of each class and 200 of one, and
+accuracy there is the mean over classes, as everywhere. HOG sees the pictures themselves (`hog.py`), no network.
 
-What must be equal is set, not chosen: image size, network, epochs, batch, learning rate, 20 exemplars of each class
-(fine-tuning keeps none), a tenth of each class held out. Base lessons of one seed draw the same random numbers; that of
-fine-tuning differs by its linear head, that of `imagine` by the generators trained after it. `imagine` is given the
-pile in every lesson.
-
-The network is `resnet18`, the usual one, which `daydream learn` takes for images of 64 pixels. Its stem (7x7, stride 2,
-pooling) leaves maps of 4 x 4 pixels at the cut. `--backbone resnet18-small` has a 3x3 stem and maps of 16 x 16; it fits
-so small images better and costs about 15 times the arithmetic.
-
-With 450 images of a class to train on and 60 epochs, a run has 4,260 steps of 128 images in its base lesson, 2,160 to
-2,460 in each other (exemplars take places in a batch), and `imagine` 4,000 updates of generators besides: estimated,
-not measured, at one to two minutes on an H200. A finished pair of method and seed is a file DIR/METHOD-SEED.json and is
-not run again. Processes with other `--methods` may run side by side on the same DIR, and share the folders.
+It also prints the calibration error on test pictures, and how well what `--reject` goes by tells known classes from
+those of the pool never shown (area under the ROC curve), beside the highest probability, ours and logistic
+regression's. Then what is answered beside a class, each beside a control (`answers.py`).
 """
 
 import argparse
-import contextlib
-import hashlib
 import json
-import os
 import platform
-import random
-import shutil
 import statistics
-import sys
-import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+import warnings
 from pathlib import Path
 from typing import Any
 
+import sklearn
 import torch
+from answers import Lot, exactness, found_mistakes, labelled_next
+from pools import Pool, options, pool
 from rich.console import Console
 from rich.table import Table
+from rivals import HOG, LOGISTIC, RIVALS
+from torch import Tensor
 
-from daydream import Learner, __version__, atomic
-from daydream.data.decode import folders_in, images_in
-from daydream.errors import UserError
-from daydream.learner.learner import TestReport
-from daydream.methods import load_method
+from daydream import __version__
+from daydream.learner import exact
+from daydream.learner.calibration import expected_calibration_error
 
-MODEL = {"image_size": 64, "memory": 20, "generator_width": 128, "cut": "stage3"}
-LESSON = {"batch_size": 128, "lr": 0.1, "held_out": 0.1, "keep_held_out": 50}
-
-
-@dataclass(frozen=True)
-class Classes:
-    """The classes of one seed, by id: those of each lesson, and those of the pile."""
-
-    lessons: tuple[tuple[str, ...], ...]
-    pile: tuple[str, ...]
-
-    @classmethod
-    def drawn(cls, tree: Path, sizes: Sequence[int], pile: int, seed: int) -> "Classes":
-        found = folders_in(tree / "train")
-        if sum(sizes) + pile > len(found):
-            raise UserError(
-                f"{tree} has {len(found)} classes, but {sum(sizes)} to learn and {pile} unlabelled are asked"
-            )
-        order = iter(random.Random(seed).sample(found, sum(sizes) + pile))
-        return cls(tuple(tuple(next(order) for _ in range(size)) for size in sizes), tuple(order))
+Rows = dict[str, dict[str, list[float]]]
+"""By name and column, a number for each draw."""
+OURS = "exact learner"
+IMBALANCED, ANSWERED, STARTED = (200, 10), 20, 5
 
 
-def tree_of(root: Path) -> Path:
-    """Return the folder that holds train/ and val/."""
-    for tree in (root, root / "tiny-imagenet-200"):
-        if (tree / "train").is_dir() and (tree / "val" / "val_annotations.txt").is_file():
-            return tree.resolve()
-    raise UserError(f"{root} holds no Tiny-ImageNet: expected train/ and val/val_annotations.txt")
+def of_ours(features: Tensor, labels: Tensor) -> exact.ExactModel:
+    """Learn in three lessons."""
+    lot, model = Lot(features, labels), None
+    for part in torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).chunk(3):
+        model = lot.taught(model, part)
+    assert model is not None
+    return model
 
 
-def laid_out(place: Path, tree: Path, classes: Classes) -> Path:
-    """Return a folder with learn/N, test/N (all classes of lessons 1 to N) and pile, made if it is not there.
-
-    It is made under another name and renamed: a process beside this one may be making it too.
-    """
-    digest = hashlib.sha256(repr((str(tree), classes)).encode()).hexdigest()[:12]
-    place.mkdir(parents=True, exist_ok=True)
-    final = place.resolve() / digest
-    if not final.is_dir():
-        made = Path(tempfile.mkdtemp(dir=place, prefix=".making-"))
-        link_all(made, tree, classes)
-        try:
-            made.rename(final)
-        except OSError:
-            if not final.is_dir():
-                raise
-            shutil.rmtree(made)
-    return final
+def by_label(model: exact.ExactModel, features: Tensor) -> Tensor:
+    """Return probabilities, classes in the order of labels."""
+    return exact.probabilities(model, features)[:, sorted(range(len(model.names)), key=model.names.__getitem__)]
 
 
-def link_all(top: Path, tree: Path, classes: Classes) -> None:
-    """Fill a folder with links to the images of a tree."""
-    annotated: dict[str, list[str]] = {}
-    for line in (tree / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines():
-        name, wnid, *_ = line.split("\t")
-        annotated.setdefault(wnid, []).append(str(tree / "val" / "images" / name))
-    for number, lesson in enumerate(classes.lessons, 1):
-        known = [wnid for names in classes.lessons[:number] for wnid in names]
-        link({wnid: tree / "train" / wnid / "images" for wnid in lesson}, top / "learn" / str(number))
-        link({wnid: Path("../../val") / wnid for wnid in known}, top / "test" / str(number))
-        for wnid in lesson:
-            link({os.path.basename(path): path for path in annotated.get(wnid, [])}, top / "val" / wnid)
-    paths = [path for wnid in classes.pile for path in images_in(tree / "train" / wnid / "images")]
-    link({os.path.basename(path): path for path in paths}, top / "pile")
+def auroc(known: Tensor, unknown: Tensor) -> float:
+    """Return how often a known picture's number is above an unknown one's."""
+    both = torch.cat([known, unknown])
+    rank = torch.empty(len(both), dtype=torch.float64)
+    rank[both.argsort()] = torch.arange(1, len(both) + 1, dtype=torch.float64)
+    return float((rank[: len(known)].sum() - len(known) * (len(known) + 1) / 2) / (len(known) * len(unknown)))
 
 
-def link(targets: dict[str, Any], folder: Path) -> None:
-    folder.mkdir(parents=True)
-    for name, target in targets.items():
-        (folder / name).symlink_to(target)
+def right(predicted: Tensor, labels: Tensor) -> float:
+    return 100 * float((predicted == labels).double().mean())
 
 
-def run(method: str, seed: int, folders: Path, classes: Classes, settings: dict[str, Any], device: str) -> list[Any]:
-    """Teach a model lesson by lesson, and return what each gave."""
-    pile = folders / "pile" if load_method(method).imagines else None
-    steps, known = [], list[str]()
-    with tempfile.TemporaryDirectory() as place:
-        model = Path(place) / "model.daydream"
-        for number, (new, lesson) in enumerate(zip(classes.lessons, settings["lessons"], strict=True), 1):
-            start = time.perf_counter()
-            learner = (
-                Learner.load(model, device=device)
-                if known
-                else Learner.create(device=device, method=method, seed=seed, **settings["model"])
-            )
-            record = learner.learn(folders / "learn" / str(number), pile, **lesson)
-            learner.save(model)
-            seconds = time.perf_counter() - start
-            report = learner.test(folders / "test" / str(number))
-            step = {
-                "classes": len(known) + len(new),
-                "accuracy": report.accuracy,
-                "old": share(report, known) if known else None,
-                "new": share(report, new),
-                "calibration_error": report.calibration_error,
-                "seconds": round(seconds, 1),
-                "test_images": sum(report.images.values()),
-                "lesson": asdict(record),
-            }
-            steps.append(step)
-            known += new
-            about = f"{method}, seed {seed}, {len(known)} classes"
-            print(f"{about}: {report.accuracy:.2f} % in {seconds:.0f} s", flush=True)
-    return steps
+class Draw:
+    """Some classes of a pool, in an order, and of each its training pictures in an order."""
+
+    def __init__(self, number: int, given: argparse.Namespace, pictures: Pool) -> None:
+        draws = torch.Generator().manual_seed(number)
+        order = torch.randperm(len(pictures.names), generator=draws).tolist()
+        self.mine, self.rest, self.pictures = order[: given.classes], order[given.classes :], pictures
+        self.seeds = torch.randint(2**31, (len(self.mine),), generator=draws).tolist()
+        counts = torch.tensor([len(self.test("features", [label])) for label in self.mine])
+        self.truth = torch.arange(len(self.mine)).repeat_interleave(counts)
+
+    def test(self, kind: str, labels: list[int]) -> Tensor:
+        side = self.pictures.test
+        return torch.cat([getattr(side, kind)(label, len(side.pictures[label])) for label in labels])
+
+    def train(self, kind: str, counts: list[int]) -> Tensor:
+        """Return features of the first pictures of each class; the first 100 of a class are shuffled."""
+        return torch.cat([self._class(kind, place, count) for place, count in enumerate(counts)])
+
+    def _class(self, kind: str, place: int, count: int) -> Tensor:
+        side, label = self.pictures.train, self.mine[place]
+        draws = torch.Generator().manual_seed(self.seeds[place])
+        order = torch.randperm(min(100, len(side.pictures[label])), generator=draws)
+        found: Tensor = getattr(side, kind)(label, max(count, len(order)))
+        return torch.cat([found[order], found[len(order) :]])[:count]
 
 
-def share(report: TestReport, names: Sequence[str]) -> float:
-    """Return the accuracy on the images of some classes."""
-    right = sum(report.per_class[name] * report.images[name] for name in names)
-    return round(right / sum(report.images[name] for name in names), 2)
+def judge_draw(draw: Draw, column: str, found: Rows) -> None:
+    """Add what each classifier gives for one column of a draw."""
+    many, few = (int(column), int(column)) if column.isdigit() else IMBALANCED
+    counts = [many] + [few] * (len(draw.mine) - 1)
+    x, y = draw.train("features", counts), torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    known, strange = draw.test("features", draw.mine), draw.test("features", draw.rest) if draw.rest else None
+    model = of_ours(x, y)
+    p = by_label(model, known)
+
+    def add(name: str, value: float) -> None:
+        found.setdefault(name, {}).setdefault(column, []).append(value)
+
+    add(OURS, right(p.argmax(1), draw.truth))
+    add("calibration error: ours", 100 * expected_calibration_error(p, draw.truth))
+    if strange is not None:
+        add("AUROC: ours, what --reject goes by", 100 * auroc(exact.looks(model, known), exact.looks(model, strange)))
+        add("AUROC: ours, highest probability", 100 * auroc(p.amax(1), by_label(model, strange).amax(1)))
+    for name, make in RIVALS.items():
+        kind = "hog" if name == HOG else "features"
+        rival = make().fit((draw.train(kind, counts) if name == HOG else x).numpy(), y.numpy())
+        test = draw.test(kind, draw.mine).numpy()
+        add(name, right(torch.from_numpy(rival.predict(test)), draw.truth))
+        if name == LOGISTIC:
+            theirs = torch.from_numpy(rival.predict_proba(test))
+            add(f"calibration error: {name}", 100 * expected_calibration_error(theirs, draw.truth))
+            if strange is not None:
+                others = torch.from_numpy(rival.predict_proba(strange.numpy()))
+                add(f"AUROC: {name}, highest probability", 100 * auroc(theirs.amax(1), others.amax(1)))
 
 
-def stored(file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a result that is there already; one of other settings is the user's to take away."""
-    if not file.exists():
-        return None
-    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    if result["settings"] != settings:
-        raise UserError(f"{file} was made with other settings: take it away, or give another --out")
-    return result
-
-
-def made(file: Path, method: str, seed: int, given: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Run a method with a seed and write what it gave."""
-    tree = tree_of(given.root)
-    classes = Classes.drawn(tree, settings["sizes"], settings["pile_classes"], seed)
-    folders = laid_out(given.folders or given.out / "folders", tree, classes)
-    steps = run(method, seed, folders, classes, settings, given.device)
-    result = {
-        "method": method,
-        "seed": seed,
-        "average": round(statistics.mean(step["accuracy"] for step in steps), 2),
-        "accuracy_of": "the head (CNN), on the official validation images",
-        "steps": steps,
-        "settings": settings,
-        "classes": asdict(classes),
-        "device": torch.cuda.get_device_name() if given.device.startswith("cuda") else f"CPU, {platform.machine()}",
-        "daydream": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-    atomic.write_json(file, result)
-
-
-def finish(given: argparse.Namespace, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run what is not there yet and no other process is at, and return all results that are there then."""
-    files = {given.out / f"{method}-{seed}.json": (method, seed) for method in given.methods for seed in given.seeds}
-    for file in files:
-        stored(file, settings)  # a result of other settings is said before anything trains
-    for file, (method, seed) in files.items():
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(atomic.locked(given.out / f".{file.name}.lock", f"{file} is another process's"))
-            except UserError as error:
-                print(error, flush=True)
-                continue
-            if not file.exists():
-                made(file, method, seed, given, settings)
-    return [result for file in files if (result := stored(file, settings)) is not None]
-
-
-def show(results: Sequence[dict[str, Any]]) -> None:
-    """Print a row for each method: medians over its seeds, in per cent, with the spread where there are several."""
-    machines = ", ".join(sorted({f"{result['device']}, torch {result['torch']}" for result in results}))
-    heads = [f"{step['classes']} classes" for step in results[0]["steps"]]
-    table = Table(
-        "method", "seeds", *heads, "average", "old, last", "new, last", "seconds a lesson",
-        title=f"accuracy of the head on validation images ({machines})", title_justify="left",
-    )  # fmt: skip
-    for method in dict.fromkeys(result["method"] for result in results):
-        own = [result for result in results if result["method"] == method]
-        after = [spread(result["steps"][number]["accuracy"] for result in own) for number in range(len(heads))]
-        last = [spread(result["steps"][-1][key] for result in own) for key in ("old", "new")]
-        seconds = spread(statistics.median(step["seconds"] for step in result["steps"]) for result in own)
-        table.add_row(method, str(len(own)), *after, spread(result["average"] for result in own), *last, seconds)
-    Console(width=160).print(table)
-
-
-def spread(found: Iterable[float | None]) -> str:
-    """Return the median of some numbers, and where there are several the least and the greatest."""
-    values = [value for value in found if value is not None]
-    if not values:
-        return ""
-    ends = f" ({min(values):.1f} – {max(values):.1f})" if len(values) > 1 else ""
-    return f"{statistics.median(values):.1f}{ends}"
+def answered(draw: Draw, number: int) -> dict[str, float]:
+    """Return what is answered beside a class, from 20 pictures of each."""
+    counts = [ANSWERED] * len(draw.mine)
+    labels = torch.arange(len(counts)).repeat_interleave(ANSWERED)
+    lot, test = Lot(draw.train("features", counts), labels), Lot(draw.test("features", draw.mine), draw.truth)
+    found = found_mistakes(lot, number)
+    found |= {f"{name} (accuracy)": value for name, value in labelled_next(lot, STARTED, test, number).items()}
+    if not number:
+        found |= {f"largest difference, {kind}": gap for kind, gap in exactness(lot, test.features).items()}
+    return found
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("root", type=Path, help="an unpacked Tiny-ImageNet")
-    parser.add_argument("--out", type=Path, required=True, help="where results are, and go")
-    parser.add_argument("--folders", type=Path, help="where images are laid out, by links; by default OUT/folders")
-    parser.add_argument("--methods", nargs="+", default=["imagine", "replay", "finetune"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--base", type=int, default=20, help="classes of the first lesson")
-    parser.add_argument("--steps", type=int, default=3, help="lessons after it")
-    parser.add_argument("--step", type=int, default=10, help="classes of each of them")
-    parser.add_argument("--pile-classes", type=int, default=100)
-    parser.add_argument("--backbone", default="resnet18")
-    parser.add_argument("--base-epochs", type=int, default=60)
-    parser.add_argument("--epochs", type=int, default=60, help="epochs of each lesson after the first")
-    parser.add_argument("--generator-epochs", type=int, default=40)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options(parser)
+    parser.add_argument("--classes", type=int, default=20)
+    parser.add_argument("--per-class", type=int, nargs="+", default=[5, 10, 20, 100])
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="write every number here, as JSON")
     return parser.parse_args()
 
 
 def main() -> None:
+    warnings.filterwarnings("ignore")
     given = arguments()
-    epochs = [given.base_epochs] + [given.epochs] * given.steps
-    settings = {
-        "sizes": [given.base] + [given.step] * given.steps,
-        "pile_classes": given.pile_classes,
-        "model": {**MODEL, "backbone": given.backbone},
-        "lessons": [{**LESSON, "epochs": n, "generator_epochs": given.generator_epochs} for n in epochs],
+    start, pictures = time.perf_counter(), pool(given)
+    found: Rows = {}
+    said: dict[str, list[float]] = {}
+    for number in range(given.draws):
+        draw = Draw(number, given, pictures)
+        for column in [*map(str, given.per_class), "imbalanced"]:
+            judge_draw(draw, column, found)
+        for name, value in answered(draw, number).items():
+            said.setdefault(name, []).append(value)
+        print(f"draw {number + 1} of {given.draws}: {time.perf_counter() - start:.0f} s", flush=True)
+        if given.out:
+            given.out.write_text(json.dumps(document(given, found, said), indent=1) + "\n")
+    show(given, found, said)
+
+
+def document(given: argparse.Namespace, found: Rows, said: dict[str, list[float]]) -> dict[str, Any]:
+    """Return every number, and what it takes to get it again."""
+    return {
+        "what": "accuracy of test pictures in per cent, for each draw",
+        "settings": {name: value for name, value in vars(given).items() if name not in ("root", "out")},
+        "versions": {"daydream": __version__, "torch": torch.__version__, "scikit-learn": sklearn.__version__},
+        "machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} thread(s)",
+        "rows": {
+            name: {column: [round(v, 2) for v in values] for column, values in row.items()}
+            for name, row in found.items()
+        },
+        "answers": {name: [float(f"{v:.4g}") for v in values] for name, values in said.items()},
     }
-    given.out.mkdir(parents=True, exist_ok=True)
-    try:
-        results = finish(given, settings)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
-    if results:
-        show(results)
+
+
+def show(given: argparse.Namespace, found: Rows, said: dict[str, list[float]]) -> None:
+    """Print means over draws, and the mean paired difference to ours with its standard error."""
+    title = (
+        f"{given.data}, {given.classes} classes, {given.backbone} at {given.side} pixels, {given.draws} draws: accuracy"
+    )
+    ours = found[OURS]
+    table = Table("pictures a class", *ours, title=title, title_justify="left")
+    for name in [name for name in found if ":" not in name]:
+        cells = []
+        for column, values in found[name].items():
+            gap = [theirs - our for theirs, our in zip(values, ours[column], strict=True)]
+            error = statistics.stdev(gap) / len(gap) ** 0.5 if len(gap) > 1 else 0.0
+            beside = "" if name == OURS else f" ({statistics.mean(gap):+.1f} ± {error:.1f})"
+            cells.append(f"{statistics.mean(values):.1f}{beside}")
+        table.add_row(name, *cells)
+    table.add_section()
+    for name in sorted(name for name in found if ":" in name):
+        table.add_row(name, *(f"{statistics.mean(values):.1f}" for values in found[name].values()))
+    Console(width=190).print(table)
+    for name, values in said.items():
+        print(f"{name}: {statistics.mean(values):.4g}")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,8 @@ def test_pictures_in_every_form_give_the_learners_answers(
     model = Classifier(**TINY).fit(arrays, names)
     expected = model.predict_proba(arrays[:4])
     forms = [paths, list(map(str, paths)), np.array(list(map(str, paths))), [Image.open(path) for path in paths]]
-    for x in [*forms, list(arrays)]:
+    column = np.array(list(map(str, paths)), dtype=object)[:, None]  # as a selection of columns gives it
+    for x in [*forms, list(arrays), column]:
         again = clone(model).fit(x, names.tolist())
         np.testing.assert_allclose(again.predict_proba(x[:4]), expected, atol=1e-6)
     learner = ExactLearner.create(**TINY)
@@ -116,6 +117,11 @@ def test_mistakes_are_said(pictures: tuple[NDArray[np.uint8], NDArray[Any]], tmp
     model = Classifier(**TINY).fit(arrays, names)
     with pytest.raises(ValueError, match="has learnt pictures, not a table"):
         model.predict(np.zeros((2, 3)))
+    for nothing in ([], np.zeros((0, 16, 16, 3), np.uint8)):
+        with pytest.raises(ValueError, match="there are no pictures: X is empty"):
+            model.predict_proba(nothing)
+    with pytest.raises(ValueError, match="are uint8, from 0 to 255; these are float64"):
+        model.predict(arrays / 255)
     with pytest.raises(ValueError, match="there are 30 pictures, but 29 labels"):
         model.fit(arrays, names[1:])
     with pytest.raises(ValueError, match="NaN"):

@@ -5,7 +5,8 @@
 
 X are pictures (files, Pillow images, or arrays [H, W, 3] of uint8), of which a frozen network makes features, or a
 table [N, D] of features. Features enter at unit length, as ridge regression takes them; those of a table get a 1 beside
-them first, so that length tells as well as direction.
+them first, so that length tells as well as direction. Columns of a table in different units should be brought to one
+scale first, by a StandardScaler in a pipeline: a part fitted by itself would scale its lesson otherwise than the next.
 
 Shapes: N pictures, D features, C classes.
 """
@@ -68,7 +69,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return calibrated probabilities [N, C], classes in the order of `classes_`; of one still to come, 0."""
         check_is_fitted(self)
-        _, features = self._features(X, None)
+        _, features = self._features(column(X), None)
         found = exact.probabilities(self.model_, features).numpy()
         whole = np.zeros((len(found), len(self.classes_)))
         place = {str(label): column for column, label in enumerate(self.classes_.tolist())}
@@ -88,6 +89,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _given(self, X: Any, y: Any, fresh: bool) -> tuple[Labels, tuple[Tensor, Tensor]]:
         """Return checked labels [N], and digests [N] and features [N, D] of what they are of."""
+        X = column(X)
         if not are_pictures(X):
             table, labels = validate_data(self, X, y, reset=fresh)
         else:
@@ -106,6 +108,8 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: Any, table: NDArray[Any] | None) -> tuple[Tensor, Tensor]:
         """Return digests [N] and features [N, D] of pictures, or of a table, which is checked unless it was."""
+        if self.embed_ is not None and not len(X):
+            raise ValueError("there are no pictures: X is empty")
         if are_pictures(X) != (self.embed_ is not None):
             taught, given = ("a table", "pictures") if self.embed_ is None else ("pictures", "a table")
             raise ValueError(f"this classifier has learnt {taught}, not {given}")
@@ -124,9 +128,22 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return f"a table of {features.shape[1]}" if self.embed_ is None else str(self.embed_.identity)
 
 
+def column(X: Any) -> Any:
+    """Return the files or images [N] of a column [N, 1], as a selection of columns gives it; all else as it is."""
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.shape[1] != 1 or not len(X):
+        return X
+    return X[:, 0] if X.dtype.kind in "OUT" and not number(X[0, 0]) else X
+
+
+def number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number)
+
+
 def are_pictures(X: Any) -> bool:
     """Say whether X are pictures: files, Pillow images or arrays of uint8; else it is meant as a table."""
     if isinstance(X, np.ndarray) and X.ndim > 1:
+        if X.ndim == 4 and X.dtype != np.uint8:
+            raise ValueError(f"arrays of pictures are uint8, from 0 to 255; these are {X.dtype}")
         return X.ndim in (3, 4) and X.dtype == np.uint8
     if not isinstance(X, Sequence | np.ndarray) or isinstance(X, str | bytes) or not len(X):
         return False

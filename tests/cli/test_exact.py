@@ -124,6 +124,19 @@ def test_a_doubled_picture_is_named_by_its_file(
     assert str(folder / "day" / "same.png") in done(capsys, "doubts", model, folder)
 
 
+def test_one_picture_in_two_classes_is_named_by_both_its_files(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "equal"
+    for name in ("day", "night"):
+        (folder / name).mkdir(parents=True)
+        Image.fromarray(np.full((32, 32, 3), 200, np.uint8)).save(folder / name / f"of-{name}.png")
+    done(capsys, "learn", model, folder, "--quiet")
+    rows = json.loads(done(capsys, "doubts", model, folder, "--json"))
+    found = {(row["name"], row["path"]) for row in rows if row["kind"] == "doubled" and row["path"]}
+    assert found == {(name, str(folder / name / f"of-{name}.png")) for name in ("day", "night")}
+
+
 def test_changes_are_told_and_undone(model: Path, made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b, c = sorted(names(range(3)))
     said = json.loads(done(capsys, "merge", model, a, b, "--into", "both", "--json"))
@@ -134,11 +147,11 @@ def test_changes_are_told_and_undone(model: Path, made: Path, capsys: pytest.Cap
     assert list(json.loads(done(capsys, "forget", model, a, "--json"))["classes"]) == [b, c]
     pictures = made / "a" / b
     assert json.loads(done(capsys, "forget", model, "--pictures", pictures, "--json"))["classes"] == {c: 8}
-    assert [row["what"] for row in json.loads(done(capsys, "history", model, "--json"))] == [
-        "lesson",
-        "forget",
-        "forget",
-    ]
+    past = json.loads(done(capsys, "history", model, "--json"))
+    assert [row["what"] for row in past] == ["lesson", "forget", "forget"]
+    for row in past[:2]:  # numbers that a forgotten class had a part in
+        assert (row["new"], row["images"], row["accuracy"], row["test"], row["seconds"]) == (0, 0, None, None, 0)
+        assert set(row["accuracies"].values()) <= {None}
 
 
 def test_what_is_forgotten_leaves_file_and_caches(
@@ -217,12 +230,18 @@ def test_a_model_without_features(made: Path, tmp_path: Path, capsys: pytest.Cap
     picture = next((made / "test").rglob("*.png"))
     for words in (["predict", model, picture], ["predict", model, picture, "--reject", 0.1]):
         assert "--test TESTS" in refused(capsys, *words)
+    shown = done(capsys, "learn", model, made / "a", "--test", made / "test")
+    assert "nothing new" in shown
+    assert "% on test pictures" in shown
+    assert "were fitted on these test pictures" in shown
+    done(capsys, "predict", model, picture)
     for words in (["doubts", model], ["next", model, made / "pile"], ["forget", model, names([0])[0]]):
         assert "keeps no features" in refused(capsys, *words) or "given again" in refused(capsys, *words)
     assert "nothing new" in done(capsys, "learn", model, made / "a", "--test", made / "test")
     assert names([0])[0] in done(capsys, "predict", model, picture)
     said = json.loads(done(capsys, "forget", model, "--pictures", made / "a" / names([0])[0], "--json"))
     assert len(said["classes"]) == 2
+    assert "a lesson ends without probabilities" in done(capsys, "learn", model, made / "b")
 
 
 def test_mistakes_are_one_line_and_change_nothing(

@@ -1,6 +1,7 @@
 """The exact learner: what it knows does not depend on how it came, and what it forgot was never there."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -185,9 +186,35 @@ def test_probabilities_mean_something() -> None:
     assert abs(said - 100 * right) < 8
 
 
+def test_how_known_a_picture_looks_is_its_highest_score_and_its_nearest_cosine() -> None:
+    given = pictures((6, 7, 5))
+    model, known = given.taught(), given.taught().known
+    assert known.features is not None
+    for feature, looks in zip(PROBE, exact.looks(model, PROBE).tolist(), strict=True):
+        cosines = [float(torch.cosine_similarity(feature, own, dim=0)) for own in known.features]
+        assert looks == pytest.approx(float(exact.scores(model, feature[None]).max()) + max(cosines), abs=1e-5)
+    scores = exact.left_out(known).left_out
+    for place, looks in enumerate(model.judged.confidences.tolist()):  # of a picture left out, all others are learnt
+        others = [own for other, own in enumerate(known.features) if other != place]
+        near = max(float(torch.cosine_similarity(known.features[place], own, dim=0)) for own in others)
+        assert looks == pytest.approx(float(scores[place].max()) + near, abs=1e-5)
+
+
+def test_classes_never_shown_look_less_known_than_their_probabilities_tell() -> None:
+    train, test = pictures((30,) * 8, apart=0.6), pictures((60,) * 8, apart=0.6, draw=1)
+    model = train.of(*"abcd").taught()
+    known, strange = test.of(*"abcd").features, test.of(*"efgh").features
+
+    def told_apart(values: Callable[[Tensor], Tensor]) -> float:
+        return float((values(known)[:, None] > values(strange)[None]).double().mean())
+
+    by_looks = told_apart(lambda features: exact.looks(model, features))
+    assert by_looks > told_apart(lambda features: exact.probabilities(model, features).amax(1)) + 0.03
+
+
 def test_a_rejection_costs_about_the_share_that_was_asked() -> None:
     model, test = pictures((60,) * 4).taught(), pictures((300,) * 4, draw=1)
-    below = exact.probabilities(model, test.features).amax(1) < exact.rejection(model, 0.2)
+    below = exact.looks(model, test.features) < exact.rejection(model, 0.2)
     assert 0.1 < float(below.double().mean()) < 0.3
 
 

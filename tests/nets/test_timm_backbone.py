@@ -1,12 +1,12 @@
 """Backbones of timm's: the logic with a stand-in for timm, and the real ones where timm imports."""
 
-import importlib
 import sys
 import types
 from typing import Any
 
 import pytest
 import torch
+from timm_here import real_timm
 from torch import Tensor, nn
 
 from daydream.errors import UserError
@@ -248,13 +248,6 @@ def test_a_timm_that_does_not_import(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_only_timms_names_say_where_weights_come_from() -> None:
     assert architecture("timm:resnet18.a1_in1k+pretrained") == "timm:resnet18.a1_in1k"
     assert architecture("resnet32") == "resnet32"
-
-
-def real_timm() -> Any:
-    try:
-        return importlib.import_module("timm")
-    except Exception as error:  # a foreign torchvision raises a RuntimeError
-        pytest.skip(f"timm does not import here: {error}")
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -124,7 +124,7 @@ def doubts(
     learner = opening.load(model, device="cpu")
     found = learner.doubts()
     paths = files_of(folder, learner.size) if folder is not None else {}
-    rows = [{**asdict(doubt), "path": paths.get(doubt.digest)} for doubt in found]
+    rows = [{**asdict(doubt), "path": file_of(paths.get(doubt.digest, []), doubt.name)} for doubt in found]
     if as_json:
         sys.stdout.write(json.dumps(rows) + "\n")
         return
@@ -133,13 +133,21 @@ def doubts(
     console().print(doubts_table(rows) if rows else f"{model}: no picture looks wrong", highlight=False)
 
 
-def files_of(folder: Path, size: int) -> dict[int, str]:
+def files_of(folder: Path, size: int) -> dict[int, list[str]]:
     """Return the files of pictures under a folder, by the digests of what a model stores of them."""
     from daydream.engine import Display
     from daydream.learner.reading import read_folder
 
     seen = read_folder(folder, None, size, Display())
-    return dict(zip(seen.digests.tolist(), seen.paths, strict=True))
+    files: dict[int, list[str]] = {}
+    for digest, path in zip(seen.digests.tolist(), seen.paths, strict=True):
+        files.setdefault(digest, []).append(path)
+    return files
+
+
+def file_of(paths: Sequence[str], name: str) -> str | None:
+    """Return which of equal pictures lies in a class's folder; where none does, the first."""
+    return next((path for path in paths if name in Path(path).parts), next(iter(paths), None))
 
 
 def ask_next(

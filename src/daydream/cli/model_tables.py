@@ -46,15 +46,18 @@ def lesson_text(learner: "Teachable", path: Path, record: Any) -> str:
 
 def exact_lesson_text(learner: "ExactLearner", path: Path, last: "Record") -> str:
     """Say what an exact lesson gave."""
-    count = sum(record.what == "lesson" for record in learner.history)
-    if not last.images:
-        return f"nothing new: {path} knows all of these pictures"
+    count, model = sum(record.what == "lesson" for record in learner.history), learner.taught
     said = [f"lesson {count}: {len(learner.names)} classes, {last.images:,} new pictures"]
-    said += [] if last.accuracy is None else [f"{last.accuracy:.1f} % right on pictures left out in turn"]
+    if not last.images:
+        said = [f"nothing new: {path} knows all of these pictures"]
+    elif last.accuracy is not None:
+        said.append(f"{last.accuracy:.1f} % right on pictures left out in turn")
     said += [] if last.test is None else [f"{last.test:.1f} % on test pictures"]
     lines = [", ".join([*said, f"{last.seconds:.1f} s"]), f"{path}: {exact_size_text(learner, path)}"]
-    if learner.taught.judged.temperature is None:
-        lines.append("It keeps no features, so it has no probabilities yet: give test pictures, --test FOLDER.")
+    if model.judged.temperature is None:
+        lines.append("It keeps no features, so a lesson ends without probabilities: give test pictures, --test FOLDER.")
+    elif last.test is not None and model.known.features is None:
+        lines.append("Its probabilities were fitted on these test pictures, until the next lesson.")
     return "\n".join(lines)
 
 
@@ -103,9 +106,8 @@ def history_table(learner: "Teachable") -> Table:
     table = Table("date", "what", "new classes", "pictures", "accuracy, %", "seconds")
     for record in learner.history:
         accuracy = "–" if record.accuracy is None else f"{record.accuracy:.1f}"
-        table.add_row(
-            record.date, record.what, str(record.new), f"{record.images:,}", accuracy, f"{record.seconds:.1f}"
-        )
+        counts = (f"{count:,}" if count else "–" for count in (record.new, record.images))
+        table.add_row(record.date, record.what, *counts, accuracy, f"{record.seconds:.1f}")
     return table
 
 

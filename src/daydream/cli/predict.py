@@ -44,17 +44,17 @@ def predict(
     if as_json and as_csv:
         raise UserError("--json and --csv: give one of the two")
     allow_pixels(max_pixels)
-    names, paths, probabilities, threshold = judged(model, files, reject, device)
+    names, paths, probabilities, rejected = judged(model, files, reject, device)
     rows = [
         {
             "path": path,
-            "rejected": None if threshold is None else max(own) < threshold,
+            "rejected": none_of_these,
             "classes": [
                 {"label": names[i], "probability": round(own[i], 6)}
                 for i in sorted(range(len(names)), key=own.__getitem__, reverse=True)[:top]
             ],
         }
-        for path, own in zip(paths, probabilities, strict=True)
+        for path, own, none_of_these in zip(paths, probabilities, rejected, strict=True)
     ]
     (print_json if as_json else print_csv if as_csv else print_lines)(rows)
 
@@ -80,8 +80,8 @@ def print_lines(rows: list[dict[str, Any]]) -> None:
         sys.stdout.write(visible(text) + "\n")
 
 
-Judgement = tuple[list[str], list[str], list[list[float]], float | None]
-"""Class names, paths of pictures that could be read, their probabilities, and below which none of the classes is."""
+Judgement = tuple[list[str], list[str], list[list[float]], list[bool | None]]
+"""Class names, paths of pictures that could be read, their probabilities, and which are likely none of the classes."""
 
 
 def judged(model: Path, words: Sequence[str], reject: float | None, device: str) -> Judgement:
@@ -95,27 +95,29 @@ def judged(model: Path, words: Sequence[str], reject: float | None, device: str)
     names, threshold, parts = by_torch(model, paths, reject, device) if way is None else by_graph(way, paths, reject)
     kept: list[str] = []
     found: list[list[float]] = []
+    rejected: list[bool | None] = []
     failures: dict[int, str] = {}
-    for start, failed, probabilities in parts:
+    for start, failed, probabilities, looks in parts:
         failures |= {start + i: reason for i, reason in failed.items()}
         kept += [paths[start + i] for i in range(len(failed) + len(probabilities)) if i not in failed]
         found += probabilities
+        rejected += [None] * len(probabilities) if threshold is None else [own < threshold for own in looks]
     if not kept:
         reason = f" ({paths[0]}: {failures[0]})" if paths else ""
         raise UserError(f"there is no image to judge in {' '.join(words[:3])}{reason}")
     if failures:
         log.warning("%s", skipped(paths, sorted(failures)))
-    return names, kept, found, threshold
+    return names, kept, found, rejected
 
 
-Parts = Iterable[tuple[int, dict[int, str], list[list[float]]]]
-"""Of some pictures at a time: the first one's place, what could not be read, and probabilities of the others."""
+Parts = Iterable[tuple[int, dict[int, str], list[list[float]], list[float]]]
+"""Of some pictures: the first one's place, what could not be read, of the others probabilities and how known."""
 
 
 def by_graph(way: "Quick", paths: Sequence[str], reject: float | None) -> tuple[list[str], float | None, Parts]:
     """Judge without torch."""
     threshold = None if reject is None else way.rejection(reject)
-    return list(way.names), threshold, way.judged(paths)
+    return list(way.names), threshold, way.judged(paths, reject is not None)
 
 
 def by_torch(

@@ -3,6 +3,9 @@
 A trial: both learn the same pictures of a folder, and are judged on others. What adapts is kept only if it is better by
 two standard errors of the difference. From then on lessons are not exact; the exact model goes on beside it.
 
+What is kept is the very network that was judged. It is not trained again on all pictures: those held out calibrate its
+probabilities and its rejection, as in any lesson of the adapting learner, and the numbers said are its own.
+
 Shapes: N pictures, H of them held out, C classes.
 """
 

@@ -50,7 +50,9 @@ class Outlook:
     confused: tuple[str, str] | None
     """The pair of classes that is mistaken for each other most, if any is."""
     gain: float
-    """Points of accuracy that the second half of each class's pictures brought."""
+    """Points of accuracy on the two that the second half of all pictures brought."""
+    doubt: float
+    """The gain's standard error, in points."""
     more: int
     """Pictures of each of the two that would double what there is of them."""
 
@@ -64,10 +66,11 @@ class Outlook:
         if self.confused is None:
             return f"{good}; no two classes are confused."
         a, b = self.confused
+        brought = f"doubling all pictures brought these two {self.gain:.0f} points (give or take {self.doubt:.0f})"
         advice = (
-            f"{self.more} more pictures of each would help most: doubling all brought {self.gain:.0f} points last time"
-            if self.gain >= 1
-            else "more of the same kind brought little last time, so more varied pictures of both would help most"
+            f"{self.more} more pictures of each would help most: {brought}"
+            if self.gain >= max(1.0, self.doubt)
+            else f"{brought}, so more varied pictures of both would help most"
         )
         return f"{good}; {a} and {b} are confused most, and {advice}."
 
@@ -174,14 +177,30 @@ def outlook(model: ExactModel) -> Outlook:
     """Say how good a model is and what would help it, by its learning curve and its confusions."""
     known, whole = _kept(model), accuracy(model)
     if whole is None:
-        return Outlook(None, 0.0, None, 0.0, 0)
-    halves = _share_right(known.where(_first_half(known)))
-    wrong = _confusions(left_out(known).left_out, known.labels, len(known.names))
+        return Outlook(None, 0.0, None, 0.0, 0.0, 0)
+    scores = left_out(known).left_out
+    wrong = _confusions(scores, known.labels, len(known.names))
     most = int(wrong.argmax())
     a, b = most // len(known.names), most % len(known.names)
-    pair = (known.names[a], known.names[b]) if float(wrong.max()) else None
+    if not float(wrong.max()):
+        return Outlook(whole, _error(model), None, 0.0, 0.0, 0)
     more = round(float(known.counts[[a, b]].double().mean()))
-    return Outlook(whole, _error(model), pair, whole - halves if halves is not None else 0.0, max(1, more))
+    gain, doubt = _gain(known, scores.argmax(1) == known.labels, (a, b))
+    return Outlook(whole, _error(model), (known.names[a], known.names[b]), gain, doubt, max(1, more))
+
+
+def _gain(known: Known, right: Tensor, pair: tuple[int, int]) -> tuple[float, float]:
+    """Return what a second half of all pictures brought those of two classes, and its standard error, in points.
+
+    Both are judged on the same pictures, the pair's in the first half, each left out in turn. A difference that never
+    varies counts as if one picture more had changed, so that few of them are not thought certain.
+    """
+    half = _first_half(known)
+    some = half & torch.isin(known.labels, torch.tensor(pair))
+    before = left_out(known.where(half)).left_out.argmax(1) == known.where(half).labels
+    gaps = (right[some].double() - before[some[half]].double()) * 100
+    spread = (float(gaps.square().sum()) + 100**2) / (len(gaps) + 1) - float(gaps.mean()) ** 2
+    return float(gaps.mean()), (max(spread, 0.0) / len(gaps)) ** 0.5
 
 
 def _error(model: ExactModel) -> float:
@@ -205,15 +224,6 @@ def _first_half(known: Known) -> Tensor:
         mine = (known.labels == label).nonzero().squeeze(1)
         keep[mine[: (len(mine) + 1) // 2]] = True
     return keep
-
-
-def _share_right(known: Known) -> float | None:
-    """Return the mean over classes of accuracy on pictures left out, in per cent."""
-    told = known.counts[known.labels] > 1
-    right = (left_out(known).left_out.argmax(1) == known.labels).double()
-    shares = [right[told & (known.labels == label)] for label in range(len(known.names))]
-    means = [float(share.mean()) for share in shares if len(share)]
-    return 100 * sum(means) / len(means) if means else None
 
 
 def _confusions(scores: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -15,14 +15,16 @@ from torch import Tensor
 
 from daydream.errors import UserError, unknown
 from daydream.learner.calibration import fit_temperature, rejection_threshold
-from daydream.learner.known import Known, among, joined, ordered, ranks, summed
-from daydream.learner.rejection import check_share
+from daydream.learner.known import Known, among, joined, nearest_other, ordered, ranks, summed
+from daydream.learner.rejection import MOST, check_share, knownness, nearest_cosine
 from daydream.nets.ridge import Fit, Ridge, Sums, fit_best, fit_sums, normalised
 from daydream.settings import require
 
 KEPT_STATES = 3
 """Lessons that can be undone."""
 TESTS = "need test pictures to be fitted on: give them with a lesson, `daydream learn MODEL FOLDER --test TESTS`"
+SCORES = 4 * 10**6  # scores that a temperature is fitted on
+ROWS = 8192  # kept pictures compared at once
 FLAT = 1e-9  # scores that spread less than this are equal
 
 
@@ -35,7 +37,7 @@ class Judged:
     temperature: float | None
     """Probabilities are softmax(scores / temperature); None where nothing could tell it."""
     confidences: Tensor
-    """[M] highest probability of each picture that was left out of the fit: what a rejection is set by."""
+    """[M] how known pictures look that were left out of the fit: what a rejection is set by."""
     accuracy: tuple[float | None, ...]
     """Of each class, in per cent, on its pictures left out in turn; None where it has fewer than two."""
 
@@ -197,17 +199,27 @@ def temperature_of(model: ExactModel) -> float:
 
 
 def rejection(model: ExactModel, share: float) -> float:
-    """Return the probability below which a picture is likely of no known class: a share of known ones is below too."""
+    """Return the `looks` below which a picture is likely of no known class: a share of known ones is below too."""
     if model.judged.temperature is None:
         raise UserError(f"this model keeps no features, so probabilities to reject by {TESTS}")
     check_share(share)
     return rejection_threshold(model.judged.confidences, 1 - share)
 
 
+def looks(model: ExactModel, features: Tensor) -> Tensor:
+    """Return how known pictures look [N] by their features [N, D]: by probability where no features are kept."""
+    known = model.known.features
+    if known is None:
+        return probabilities(model, features).amax(1)
+    nearest = nearest_cosine(features.numpy(), (part.numpy() for part in known.split(ROWS)))
+    return torch.from_numpy(knownness(scores(model, features).cpu().numpy(), nearest))
+
+
 def calibrated(model: ExactModel, features: Tensor, labels: Tensor) -> ExactModel:
-    """Fit temperature and confidences of a model on test pictures that it did not learn."""
-    temperature, confidences = _calibration(scores(model, features), labels)
-    return replace(model, judged=replace(model.judged, temperature=temperature, confidences=confidences))
+    """Fit temperature and threshold of a model without features on test pictures that it did not learn."""
+    judged = replace(model.judged, temperature=_temperature(scores(model, features), labels))
+    fitted = replace(model, judged=judged)
+    return replace(fitted, judged=replace(judged, confidences=looks(fitted, features)))
 
 
 def accuracy(model: ExactModel) -> float | None:
@@ -236,19 +248,22 @@ def _solved(embedding: str, known: Known, earlier: tuple[Known, ...]) -> ExactMo
     found, counts = left_out(known), known.counts
     # Of a class's only picture, the fit without it knows nothing.
     told = (counts[known.labels] > 1) & (len(known.names) > 1)
-    temperature, confidences = _calibration(found.left_out[told], known.labels[told])
+    judged = told.nonzero().squeeze(1)
+    fitted = judged[:: max(1, -(-len(judged) * len(known.names) // SCORES))]  # a copy or eight are made of these
+    temperature = _temperature(found.left_out[fitted], known.labels[fitted])
+    some = judged[:: max(1, -(-len(judged) // MOST))]
+    confidences = found.left_out[some].amax(1) + nearest_other(known, some)
     right = (found.left_out.argmax(1) == known.labels).double()
     shares = [right[(known.labels == label) & told] for label in range(len(known.names))]
     per_class = tuple(100 * float(share.mean()) if len(share) else None for share in shares)
     return ExactModel(embedding, known, Judged(found.ridge, temperature, confidences, per_class), earlier)
 
 
-def _calibration(given: Tensor, labels: Tensor) -> tuple[float, Tensor]:
-    """Return the temperature of scores [N, C] and the highest probability of each."""
+def _temperature(given: Tensor, labels: Tensor) -> float:
+    """Return the temperature of scores [N, C], whatever their unit."""
     spread = float((given - given.mean(1, keepdim=True)).square().mean().sqrt()) if len(given) else 1.0
     unit = spread if spread > FLAT else 1.0
-    temperature = unit * (fit_temperature(given / unit, labels) if len(given) else 1.0)
-    return temperature, (given / temperature).softmax(1).amax(1) if len(given) else given.new_zeros(0)
+    return unit * (fit_temperature(given / unit, labels) if len(given) else 1.0)
 
 
 def _label(model: ExactModel, name: str) -> int:

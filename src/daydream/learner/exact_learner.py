@@ -36,6 +36,7 @@ from daydream.learner.quick_files import make_ready
 from daydream.learner.reading import Labelled, Seen, check_folder, read_classes, read_folder, read_tests
 from daydream.learner.reports import ClassReport, TestReport, report
 from daydream.nets.efficientnet_lite import normalisation
+from daydream.nets.frozen import FROZEN, check_side, is_timm, licence_of, look_of
 from daydream.nets.network import Network
 from daydream.nets.pretrained import PUBLISHED
 from daydream.nets.resnet import parameter_count
@@ -77,10 +78,8 @@ class ExactLearner:
         low, high = SIDES
         within = image_size is None or low <= image_size <= high
         require(within, f"--image-size {image_size} must lie between {low} and {high}")
-        published = PUBLISHED.get(name.split("@")[0])
-        net = Network(name, "linear").requires_grad_(False).to(_device(device))
-        side = image_size or (published.size if published is not None else SIDE)
-        return cls(Embedder(net, Prepare(*normalisation(name, MEAN, STD), side), cache), name, None, keep_features)
+        net, prepare = made(name, image_size)
+        return cls(Embedder(net.to(_device(device)), prepare, cache), name, None, keep_features)
 
     @classmethod
     def load(cls, path: str | Path, *, cache: FeatureCache | None = None, device: str = "cpu") -> "ExactLearner":
@@ -128,6 +127,8 @@ class ExactLearner:
         """Say in one line which network it is, whose licence and how large."""
         known, count = PUBLISHED.get(self.origin.split("@")[0]), parameter_count(self.embed.net)
         weights = f", weights from {known.origin} ({known.licence})" if known is not None else ""
+        licence = licence_of(self.origin)
+        weights = weights or (f", published weights (licence: {licence})" if licence else "")
         return f"{self.origin}{weights}, {count / 1e6:.1f} M parameters, frozen, at {self.size} pixels"
 
     @property
@@ -241,13 +242,12 @@ class ExactLearner:
         self._forget(exact.pictures_with(self.taught, digests), None)
 
     def _forget(self, gone: Tensor, again: Tensor | None) -> None:
-        start, digests = time.perf_counter(), self.taught.known.digests[gone]
+        digests = self.taught.known.digests[gone]
         model = exact.forget(self.taught, gone, again)
         if self.embed.cache is not None:
             self.embed.cache.forget(digests)
         decoded.drop()
-        seconds = round(time.perf_counter() - start, 1)
-        self._becomes(model, history.recorded(self.past, model, "forget", images=int(gone.sum()), seconds=seconds))
+        self._becomes(model, history.forgotten(self.past, model))
 
     def rename(self, name: str, to: str) -> None:
         """Give a class another name."""
@@ -281,7 +281,16 @@ class ExactLearner:
 
     def judged(self, images: ImageSet) -> Tensor:
         """Return calibrated probabilities [N, C] of images stored as the learner stores them."""
-        return exact.probabilities(self.taught, self.embed.computed(images.pixels, padded=False))
+        return self.told(images)[0]
+
+    def told(self, images: ImageSet) -> tuple[Tensor, Tensor]:
+        """Return probabilities [N, C] of images stored as the learner stores them, and how known each looks [N]."""
+        features = self.embed.computed(images.pixels, padded=False)
+        return exact.probabilities(self.taught, features), exact.looks(self.taught, features)
+
+    def looks(self, pictures: Picture | Sequence[Picture]) -> Tensor:
+        """Return how known pictures look [N], which a rejection is compared with."""
+        return exact.looks(self.taught, self._features(pictures))
 
     def predict(self, pictures: Picture | Sequence[Picture]) -> list[tuple[str, float]]:
         """Return, for each picture, its most likely class and the probability of it."""
@@ -290,7 +299,7 @@ class ExactLearner:
         return list(zip(names, best.values.tolist(), strict=True))
 
     def rejection(self, share: float) -> float:
-        """Return the probability below which a picture is likely of no known class; a share of known ones is too."""
+        """Return the `looks` below which a picture is likely of no known class; a share of known ones is below too."""
         return exact.rejection(self.taught, share)
 
     def neighbours(self, picture: Picture, count: int) -> list[tuple[int, str, float]]:
@@ -348,6 +357,20 @@ class ExactLearner:
     def export_state_dict(self, path: str | Path) -> None:
         """Write network and head as safetensors; `daydream.export.classifier.load_exported` reads the file too."""
         self.classifier.write_safetensors(Path(path))
+
+
+def made(name: str, image_size: int | None) -> tuple[Network, Prepare]:
+    """Return a frozen network, and how its pictures are prepared: as its weights were trained, where they say so."""
+    published = PUBLISHED.get(name.split("@")[0])
+    if not is_timm(name):
+        net = Network(name, "linear")
+        side = image_size or (published.size if published is not None else SIDE)
+        return net.requires_grad_(False), Prepare(*normalisation(name, MEAN, STD), side)
+    net = Network(FROZEN + name, "linear").eval()
+    look = look_of(net.upper.get_submodule("stage4"))
+    side = image_size or look.size
+    check_side(name, net.upper, side)
+    return net.requires_grad_(False), Prepare(look.mean, look.std, side)
 
 
 def _device(device: str) -> torch.device:

@@ -22,7 +22,7 @@ class Record:
     new: int = 0
     """Classes that came."""
     images: int = 0
-    """Pictures that came; of a forgetting those that went, of a move those that moved."""
+    """Pictures that came, or of a move those that moved; 0 where it is not known any more."""
     accuracy: float | None = None
     """Mean over classes on pictures left out in turn; None where there are too few."""
     test: float | None = None
@@ -45,6 +45,12 @@ def recorded(history: History, model: ExactModel, what: What, **said: Any) -> Hi
     accuracies = dict(zip(model.names, map(_rounded, model.judged.accuracy), strict=True))
     record = Record(date=date, what=what, accuracy=_rounded(whole), accuracies=accuracies, **said)
     return (*_only(history, model.names), record)
+
+
+def forgotten(history: History, model: ExactModel) -> History:
+    """Return the history after a forgetting: what happened and when, and no number that what is gone had a part in."""
+    bare = tuple(Record(date=old.date, what=old.what, accuracies=dict.fromkeys(old.accuracies)) for old in history)
+    return recorded(bare, model, "forget")
 
 
 def renamed(history: History, places: Mapping[str, str]) -> History:

@@ -6,9 +6,12 @@ Shapes: N pictures, D features, C classes.
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from daydream.nets.ridge import Sums, normalised
+
+CHUNK = 256  # pictures compared with all others at once
 
 
 @dataclass(frozen=True)
@@ -88,3 +91,15 @@ def among(labels: Tensor, digests: Tensor, known: Known) -> Tensor:
     return torch.tensor(
         [pair in pairs for pair in zip(labels.tolist(), digests.tolist(), strict=True)], dtype=torch.bool
     )
+
+
+def nearest_other(known: Known, some: Tensor) -> Tensor:
+    """Return the cosine [M] of some pictures to the nearest of all others; of a picture alone, -1."""
+    assert known.features is not None
+    z = F.normalize(known.features, dim=1)
+    found = [torch.zeros(0)]
+    for rows in some.split(CHUNK):
+        cosines = z[rows] @ z.T
+        cosines[torch.arange(len(rows)), rows] = -1
+        found.append(cosines.amax(1))
+    return torch.cat(found).double()

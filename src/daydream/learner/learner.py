@@ -248,8 +248,17 @@ class Learner(Trained):
             (self.taught.names[label], p) for label, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
+    def told(self, images: ImageSet) -> tuple[Tensor, Tensor]:
+        """Return probabilities [N, C] of images stored as the learner stores them, and how known each looks [N]."""
+        found = self.judged(images)
+        return found, found.amax(1)
+
+    def looks(self, pictures: Picture | Sequence[Picture]) -> Tensor:
+        """Return how known pictures look [N], which a rejection is compared with: here, their highest probability."""
+        return self.probabilities(pictures).amax(1)
+
     def rejection(self, share: float) -> float:
-        """Return the probability below which a picture is likely of no known class.
+        """Return the highest probability below which a picture is likely of no known class.
 
         A share of the pictures of known classes, as measured on held-out images, falls below it too.
         """

@@ -64,6 +64,14 @@ class Teachable(Protocol):
         """Return probabilities [N, C] of images stored at `size`."""
         ...
 
+    def told(self, images: "ImageSet") -> "tuple[Tensor, Tensor]":
+        """Return probabilities [N, C] of images stored at `size`, and how known each looks [N]."""
+        ...
+
+    def looks(self, pictures: "Picture | Sequence[Picture]") -> "Tensor":
+        """Return how known pictures look [N]: below `rejection`, one is likely of no known class."""
+        ...
+
     def rejection(self, share: float) -> float: ...
     def test(self, folder: str | Path, *, display: "Display | None" = None) -> "TestReport": ...
     def neighbours(self, picture: "Picture", count: int) -> list[tuple[int, str, float]]: ...
@@ -137,14 +145,17 @@ def is_exact(path: Path) -> bool:
 def learner_for(method: str | None, backbone: str | None) -> Literal["exact", "adapting"]:
     """Return which learner a new model gets: the exact one where the network has weights worth keeping frozen."""
     from daydream.nets.efficientnet_lite import FAMILY
+    from daydream.nets.frozen import HUB
+    from daydream.nets.network import STAGES, check_backbone
     from daydream.nets.pretrained import INSTALL, installed
     from daydream.nets.timm_backbone import PRETRAINED
 
     if method is not None:
         return "adapting"
-    if backbone is not None and (backbone.startswith(FAMILY) or backbone.endswith(PRETRAINED)):
+    if backbone is not None and (backbone.startswith((FAMILY, HUB)) or backbone.endswith(PRETRAINED)):
         return "exact"
     if backbone is not None:
+        check_backbone(backbone, STAGES[2])
         log.info("%s has no published weights here, so it is trained: by the method replay, or imagine", backbone)
         return "adapting"
     if installed(USUAL):

@@ -115,11 +115,14 @@ def see(paths: Sequence[str], canvas: int, embed: Embedder | None, display: Disp
     return Seen(tuple(paths[i] for i in kept), torch.cat(digests), torch.cat(features), torch.tensor(kept).long())
 
 
-def judged(learner: "Teachable", paths: Sequence[str]) -> Iterator[tuple[int, dict[int, str], list[list[float]]]]:
-    """Yield, for some pictures at a time, the first one's place, what cannot be read, and probabilities of the rest."""
+def judged(
+    learner: "Teachable", paths: Sequence[str]
+) -> Iterator[tuple[int, dict[int, str], list[list[float]], list[float]]]:
+    """Yield, for some pictures at a time, the first one's place, what cannot be read, and of the rest what is told."""
     with contextlib.closing(few_at_a_time(paths, learner.size, GROUP)) as parts:
         for start, part in parts:
             fine = [i for i in range(len(part.pixels)) if i not in part.failures]
             pixels = Resident(torch.from_numpy(part.pixels[fine]))
             images = ImageSet(pixels, torch.zeros(len(fine), dtype=torch.int64), learner.names)
-            yield start, part.failures, learner.judged(images).tolist() if fine else []
+            probabilities, looks = learner.told(images) if fine else (torch.zeros(0), torch.zeros(0))
+            yield start, part.failures, probabilities.tolist(), looks.tolist()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from daydream.errors import UserError, unknown
 from daydream.nets.efficientnet_lite import FAMILY, SCALES, check_efficientnet, efficientnet_lite, without_weights
+from daydream.nets.frozen import FROZEN, HUB, frozen, frozen_architecture
 from daydream.nets.heads import HEADS, Head
 from daydream.nets.norm import Hosting
 from daydream.nets.resnet import BACKBONES, Backbone, pooled, to_channels_last
@@ -27,8 +28,10 @@ def check_backbone(backbone: str, cut: str) -> None:
         check_timm(backbone)
     elif backbone.startswith(FAMILY):
         check_efficientnet(backbone)
+    elif backbone.startswith(HUB):
+        raise UserError(f"backbone {backbone} has no maps to cut or imagine: only `learn` without --method can use it")
     elif backbone not in BACKBONES:
-        raise unknown("backbone", backbone, [*BACKBONES, *SCALES, f"{PREFIX}NAME"])
+        raise unknown("backbone", backbone, [*BACKBONES, *SCALES, f"{PREFIX}NAME", f"{HUB}OWNER/NAME"])
     if cut not in STAGES[:-1]:
         raise UserError(f"--cut {cut} is not a stage to cut after; take one of {', '.join(STAGES[:-1])}")
 
@@ -43,6 +46,8 @@ def make_backbone(backbone: str) -> Backbone:
     """Build a backbone by its name."""
     if backbone.startswith(FAMILY):
         return efficientnet_lite(backbone)
+    if backbone.startswith(FROZEN):
+        return frozen(backbone)
     return timm_backbone(backbone) if backbone.startswith(PREFIX) else BACKBONES[backbone]()
 
 
@@ -53,6 +58,8 @@ def is_pretrained(backbone: str) -> bool:
 
 def architecture(backbone: str) -> str:
     """Return a backbone's name without its starting weights: all that is needed to load other weights into it."""
+    if backbone.startswith(FROZEN + PREFIX):
+        return frozen_architecture(backbone)
     return without_weights(backbone) if backbone.startswith(FAMILY) else timm_architecture(backbone)
 
 
@@ -155,7 +162,8 @@ class Network(nn.Module):
 
     def __init__(self, backbone: str, head: str, sizes: tuple[int, ...] = (), cut: str = "stage3") -> None:
         super().__init__()
-        check_backbone(backbone, cut)
+        if not backbone.startswith(FROZEN):
+            check_backbone(backbone, cut)
         parts = make_backbone(backbone)
         named = [("stem", parts.stem), *zip(STAGES, parts.stages, strict=True)]
         at = STAGES.index(cut) + 2
@@ -166,7 +174,8 @@ class Network(nn.Module):
         self.head = HEADS[head](parts.channels[-1])
         for size in sizes:
             self.head.grow(size)
-        self.kinds = (architecture(backbone), head, cut)
+        own = frozen_architecture(backbone, parts) if backbone.startswith(FROZEN) else architecture(backbone)
+        self.kinds = (own, head, cut)
         self.map_channels = parts.channels[STAGES.index(cut)]
         self.width = parts.channels[-1]
         self.company: Company | None = None

@@ -4,10 +4,18 @@ For features z_i (unit length), one-hot labels y_i and weights w_i, equal in tot
 
     sum_i w_i |y_i - W z_i - b|^2 + lambda |W|^2.
 
-Which lambda of a fixed grid: the one whose squared error on pictures left out is least, each picture left out in turn.
-That needs no second fit: with the centred, weighted features A = sqrt(w) (z - mean) and targets B, H = A (A'A +
-lambda)^-1 A' + sqrt(w) sqrt(w)' / sum w, the residual of a picture that was left out is (B - H B)_i / (1 - H_ii).
-Without the features, from sums alone, generalised cross-validation puts the mean of H_ii in the place of each.
+Which lambda of a fixed grid follows from pictures left out in turn. That needs no second fit: with the centred,
+weighted features A = sqrt(w) (z - mean) and targets B, H = A (A'A + lambda)^-1 A' + sqrt(w) sqrt(w)' / sum w, the
+residual of a picture that was left out is (B - H B)_i / (1 - H_ii). Without the features, from sums alone, generalised
+cross-validation puts the mean of H_ii in the place of each.
+
+Scores of pictures left out are judged after the one factor a >= 0 that serves them best, since a temperature will scale
+them anyway and a large lambda only shortens them. With t_i = y_i - 1 / C and s_i the score less 1 / C,
+
+    error = sum_i w_i |t_i - a s_i|^2,   a = max(0, sum_i w_i t_i . s_i / sum_i w_i |s_i|^2).
+
+The largest lambda is taken whose error is not two standard errors above the least: few pictures tell so little of it
+that the least alone is often at the grid's end, where the classifier runs through every picture.
 
 Everything is computed in float64.
 
@@ -31,10 +39,11 @@ from daydream.nets.threads import one_each
 GRID = tuple(10 ** (k / 2) for k in range(-8, 9))
 """Strengths lambda, in units of the mean squared length of the centred features."""
 CLOSE = 1e-9  # errors nearer than this share of the least are equal, and the larger strength is taken
+SURE = 2.0  # standard errors of the difference by which a larger strength must be worse for it not to be taken
 RANK = 1e-12  # eigenvalues below this share of the largest are rounding
 WIDEST = 4096
 ROWS = 4096  # pictures judged at once: bounds the memory that takes
-SCORES = 2 * 10**7  # scores computed for each strength: of more, every so many pictures in their order are judged
+SCORES = 4 * 10**6  # scores computed for each strength: of more, every so many pictures in their order are judged
 SMALL = 5000  # pictures up to which one thread fits them soonest
 PROJECTED = 2000  # pictures up to which a projection is tried: above, its eigenvectors take minutes
 
@@ -100,9 +109,9 @@ class Fit:
     left_out: Tensor
     """[N, C]."""
     errors: Tensor
-    """[L] weighted mean squared error on pictures left out."""
+    """[L] weighted mean squared error on pictures left out, their scores scaled."""
     losses: Tensor
-    """[N] weighted squared error of each at the strength taken."""
+    """[N] weighted squared error of each at the strength of the least error; of very many pictures, of some."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +165,7 @@ def fit(
     weights: Tensor | None = None,
     projection: Projection | None = None,
 ) -> Fit:
-    """Fit features [N, D] with labels [N]; the strength by leave-one-out, ties to the larger.
+    """Fit features [N, D] with labels [N]; the strength by leave-one-out, the largest that is not clearly worse.
 
     Of very many pictures the strength is chosen by a part, which depends on their order: whoever wants the same fit of
     the same pictures gives them in the same order.
@@ -190,20 +199,41 @@ def _fitted(
     every = max(1, math.ceil(len(labels) * classes / SCORES))
     some = torch.arange(0, len(labels), every, device=labels.device)
 
-    def error(strength: float) -> Tensor:
-        whole = [share[rows] @ missed(strength, rows).square().sum(1) for rows in some.split(ROWS)]
-        return torch.stack(whole).sum() / share[some].sum()
+    def losses_of(strength: float) -> Tensor:
+        """Return the weighted squared error of some pictures, all their scores scaled by one number."""
+        parts = [_products(labels[rows], missed(strength, rows)) for rows in some.split(ROWS)]
+        product, square = torch.cat(parts).T
+        weight = share[some] / share[some].mean()
+        scale = (weight @ product / (weight @ square).clamp(min=RANK)).clamp(min=0)
+        found: Tensor = weight * (1 - 1 / classes - 2 * scale * product + scale**2 * square)
+        return found
 
-    errors = torch.stack([error(strength) for strength in grid])
-    chosen = _least(errors)
-    left_out, losses = torch.empty(len(labels), classes, dtype=torch.float64, device=w.device), torch.empty_like(w)
+    tried = torch.stack([losses_of(strength) for strength in grid])
+    chosen = _largest(tried)
+    left_out = torch.empty(len(labels), classes, dtype=torch.float64, device=w.device)
     for rows in portions:
-        gap = missed(grid[chosen], rows)
-        left_out[rows] = F.one_hot(labels[rows], classes) - gap
-        losses[rows] = share[rows] * len(labels) * gap.square().sum(1)
+        left_out[rows] = F.one_hot(labels[rows], classes) - missed(grid[chosen], rows)
     weight = s.basis @ (turned / (s.values + grid[chosen] * s.unit)[:, None])
     ridge = Ridge(weight.T.contiguous(), shift - s.mean @ weight, grid[chosen], projection)
-    return Fit(ridge, left_out, errors, losses)
+    errors = tried.mean(1)
+    return Fit(ridge, left_out, errors, tried[errors.argmin()])
+
+
+def _products(labels: Tensor, gap: Tensor) -> Tensor:
+    """Return [B, 2]: scores less 1 / C, times the target less 1 / C and times themselves; gap [B, C] is y - score."""
+    classes = gap.shape[1]
+    y = F.one_hot(labels, classes) - 1 / classes
+    s = y - gap
+    return torch.stack([(y * s).sum(1), (s * s).sum(1)], 1)
+
+
+def _largest(losses: Tensor) -> int:
+    """Return the place of the largest strength whose losses [L, N] are not clearly worse than the least."""
+    errors = losses.mean(1)
+    worse = losses - losses[errors.argmin()]
+    doubt = SURE * worse.std(1, correction=0) / losses.shape[1] ** 0.5
+    near = worse.mean(1) <= doubt + CLOSE * errors.min()
+    return int(near.nonzero().max())
 
 
 def fit_best(features: Tensor, labels: Tensor, classes: int, *, widest: int = WIDEST) -> Fit:
@@ -276,8 +306,8 @@ def fit_sums(sums: Sums, *, grid: Sequence[float] = GRID, projection: Projection
 
         A'A = S - sum_c n_c m_c m_c' + N / C sum_c (m_c - m) (m_c - m)',   A'B = N / C sum_c (m_c - m) (e_c - 1 / C)'.
 
-    With equal numbers that is the weighted fit itself. GCV(lambda) = rest / (1 - trace H / N)^2, the rest being
-    sum |B|^2 - 2 tr W A'B + tr W A'A W'.
+    With equal numbers that is the weighted fit itself. Scores left out are S = (H B - h B) / (1 - h), h = trace H / N,
+    and their error, after the factor that serves them best, is |B|^2 - (B . S)^2 / |S|^2.
     """
     present = sums.counts > 0
     means, counts = sums.means[present], sums.counts[present]
@@ -295,10 +325,13 @@ def fit_sums(sums: Sums, *, grid: Sequence[float] = GRID, projection: Projection
 
     def error(strength: float) -> Tensor:
         shrunk = 1 / (values + strength * unit)
-        explained = ((2 * shrunk - values * shrunk**2)[:, None] * cross**2).sum()
-        free = 1 - ((values * shrunk).sum() + 1) / total
-        rest: Tensor = length - explained
-        return rest / free.clamp(min=RANK) ** 2
+        leverage = ((values * shrunk).sum() + 1) / total
+        free = (1 - leverage).clamp(min=RANK)
+        hit, size = (shrunk[:, None] * cross**2).sum(), ((values * shrunk**2)[:, None] * cross**2).sum()
+        product = ((hit - leverage * length) / free).clamp(min=0)
+        square = (size - 2 * leverage * hit + leverage**2 * length) / free**2
+        rest: Tensor = length - product**2 / square.clamp(min=RANK)
+        return rest
 
     chosen = _least(torch.stack([error(strength) for strength in grid]))
     weight = basis @ (cross / (values + grid[chosen] * unit)[:, None])

@@ -28,7 +28,7 @@ def architecture(backbone: str) -> str:
 
 def check_timm(backbone: str) -> None:
     """Raise the user's mistake if timm does not import, or has no such network."""
-    timm, name = _timm(backbone), architecture(backbone).removeprefix(PREFIX)
+    timm, name = imported(backbone), architecture(backbone).removeprefix(PREFIX)
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -45,7 +45,7 @@ def check_timm_image_size(backbone: str, size: int) -> None:
         empty = not all(h.numel() for h in _maps(stages, torch.zeros(1, 3, size, size)))
         reason = "a map has no pixel left"
     except Exception as error:  # which one depends on the layer that fails
-        empty, reason = True, _line(error)
+        empty, reason = True, line(error)
     if empty:
         raise UserError(f"images of {size} x {size} pixels are too small for backbone {backbone} ({reason})")
 
@@ -85,14 +85,15 @@ def _with_guests(kind: type[nn.BatchNorm2d]) -> type[nn.BatchNorm2d]:
     return ActingNorm
 
 
-def _timm(backbone: str) -> Any:
+def imported(backbone: str) -> Any:
+    """Return timm, or raise the user's mistake if it does not import."""
     try:
         import timm
     except Exception as error:  # torchvision, which timm imports, raises a RuntimeError beside a foreign torch
         if isinstance(error, ModuleNotFoundError) and error.name == "timm":
             raise UserError(f"backbone {backbone} needs the package timm: pip install 'daydream[timm]'") from error
         raise UserError(
-            f"backbone {backbone} needs the package timm, which does not import here ({_line(error)}); "
+            f"backbone {backbone} needs the package timm, which does not import here ({line(error)}); "
             f"install the torchvision made for torch {torch.__version__}"
         ) from error
     return timm
@@ -101,12 +102,12 @@ def _timm(backbone: str) -> Any:
 def _features(backbone: str) -> Any:
     """Build timm's network for the last four maps of its pyramid."""
     name, pretrained = architecture(backbone).removeprefix(PREFIX), backbone.endswith(PRETRAINED)
-    timm = _timm(backbone)
+    timm = imported(backbone)
     try:
         return timm.create_model(name, pretrained=pretrained, features_only=True, out_indices=LAST_MAPS)
     except Exception as error:  # no weights, no network, no four maps: each kind of model says it in its own way
         hint = f"; without its published weights: {architecture(backbone)}" if pretrained else ""
-        raise UserError(f"timm cannot build {backbone} with four maps ({_line(error)}){hint}") from error
+        raise UserError(f"timm cannot build {backbone} with four maps ({line(error)}){hint}") from error
 
 
 def _stages(net: Any) -> list[nn.Module]:
@@ -160,9 +161,11 @@ def _maps(stages: nn.Sequential, x: Tensor) -> list[Tensor]:
 def _uncuttable(name: str) -> str:
     return (
         f"backbone {name} cannot be cut into stages: its layers do not run one after the other, or its maps are not "
-        "[channels, height, width] at every image size; take a convolutional network such as timm:resnet18"
+        "[channels, height, width] at every image size; take a convolutional network such as timm:resnet18, or let "
+        "`daydream learn` keep it frozen, without --method"
     )
 
 
-def _line(error: Exception) -> str:
+def line(error: Exception) -> str:
+    """Return what an error says, as one line."""
     return " ".join(str(error).split()) or type(error).__name__

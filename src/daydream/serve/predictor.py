@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from daydream.data.decode import opened_bytes, square
 from daydream.export.runtime import onnxruntime
+from daydream.learner.rejection import knownness, nearest_cosine
 from daydream.serve import turns
 from daydream.serve.pictures import id_of
 
@@ -56,6 +57,18 @@ class Head:
             z = np.maximum(z @ self.projection, 0) / self.projection.shape[1] ** 0.5
         scores: NDArray[np.float64] = z @ self.weight.T + self.bias
         return scores
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a model says of pictures."""
+
+    probabilities: NDArray[np.float64]
+    """[N, C]."""
+    looks: NDArray[np.float64]
+    """[N] how known each looks: below the model's threshold, it is likely of no known class."""
+    features: NDArray[np.float32] | None
+    """[N, D], where the model compares pictures by them."""
 
 
 def opened(graph: bytes) -> Any:
@@ -103,13 +116,17 @@ class Predictor:
         inner = pixels[:, edge : edge + self.size, edge : edge + self.size].astype(np.float32)
         return inner * self.scale + self.shift
 
-    def judged(self, pictures: Sequence[NDArray[np.float32]]) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
-        """Return probabilities [N, C], and features [N, D] where the model compares pictures by them."""
+    def judged(self, pictures: Sequence[NDArray[np.float32]]) -> "Judged":
+        """Judge prepared pictures."""
         parts = [pictures[start : start + MOST] for start in range(0, len(pictures), MOST)]
         found = np.concatenate([self._run(np.stack(part)) for part in parts])
         scores = found.astype(np.float64) if self.head is None else self.head(found)
-        scores = np.exp((scores - scores.max(axis=1, keepdims=True)) / self.temperature)
-        return scores / scores.sum(axis=1, keepdims=True), None if self.head is None else found
+        p = np.exp((scores - scores.max(axis=1, keepdims=True)) / self.temperature)
+        p /= p.sum(axis=1, keepdims=True)
+        if self.head is None or self.features is None:
+            return Judged(p, p.max(axis=1), None if self.head is None else found)
+        kept = (self.features[row : row + ROWS] for row in range(0, len(self.ids), ROWS))
+        return Judged(p, knownness(scores, nearest_cosine(found, kept)), found)
 
     def _run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
         with turns.running:

@@ -107,7 +107,8 @@ def judged(
         except Exception as error:  # a damaged file can raise nearly anything
             why = visible(" ".join(str(error).split()))[:160]
             raise Refusal(422, f"{visible(name)[-80:] or 'a file'} is no picture that can be read: {why}") from error
-    probabilities, features = predictor.judged(read)
+    judged = predictor.judged(read)
+    probabilities, features = judged.probabilities, judged.features
     rows = []
     for place, (name, _) in enumerate(files):
         best = probabilities[place].argsort()[::-1][:top].tolist()
@@ -117,7 +118,7 @@ def judged(
             {
                 "file": visible(name),
                 "classes": [{"name": predictor.names[i], "probability": float(probabilities[place, i])} for i in best],
-                "none_of_these": None if limit is None else bool(probabilities[place].max() < limit),
+                "none_of_these": None if limit is None else bool(judged.looks[place] < limit),
                 "nearest": [{**asdict(near), "kept": near.id in kept} for near in found],
             }
         )
