@@ -68,6 +68,14 @@ def test_the_first_page_leads_to_all_that_is_asked_first() -> None:
     for page in ("README.md", "docs/index.md"):
         for name in ("own-images", "results", "reproducibility", "add-a-method"):
             assert f"{name}.md)" in text(page)
+    assert re.search(r"What does it do\?.*\]\(overview\.md\)", text("docs/index.md"))
+
+
+def test_every_page_of_the_notebook_supports_a_sentence_outside_it() -> None:
+    linked = " ".join(text(page) for page in PAGES if not page.startswith("docs/notebook/"))
+    for page in PAGES:
+        if page.startswith("docs/notebook/"):
+            assert f"notebook/{Path(page).name}" in linked, page
 
 
 def test_the_notebook_is_dated_and_listed() -> None:

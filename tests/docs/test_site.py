@@ -21,6 +21,7 @@ SHOTS = ROOT / "build" / "docs"
 SCREEN = {"width": 1360, "height": 900}
 ASKED_FIRST = {
     "index": "Teach an image classifier new classes",
+    "overview": "one model file that tells all classes apart",
     "own-images": "daydream learn",
     "results": "Does imagining help?",
     "reproducibility": "66.47",
@@ -93,6 +94,7 @@ def opened(browser: Any, scheme: str) -> tuple[Any, list[str]]:
 def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     pages = {file: Page(file) for file in site.rglob("*.html")}
     assert len(pages) > 40
+    assert "overview.html" in pages[site / "index.html"].links  # an answer to "What does it do?", not a glossary
     for file, page in pages.items():
         for link in page.links + page.loaded:
             if re.match(r"(https?|data):", link):
@@ -121,11 +123,22 @@ def test_what_is_asked_first_is_on_the_first_screen(browser: Any, site: Path, sc
     page.close()
 
 
-def test_every_page_opens_without_a_complaint(browser: Any, site: Path) -> None:
+def test_every_page_opens_without_a_complaint_and_fits_its_screen(browser: Any, site: Path) -> None:
     page, wrong = opened(browser, "light")
     for file in sorted(site.rglob("*.html")):
         page.goto(file.as_uri())
         assert wrong == [], file.name
+        assert page.evaluate("document.documentElement.scrollWidth") <= SCREEN["width"], file.name
+    page.close()
+
+
+def test_no_code_is_out_of_sight_on_the_pages_that_are_read_first(browser: Any, site: Path) -> None:
+    page, _ = opened(browser, "light")
+    for name in (*ASKED_FIRST, "install", "runs", "reproduce", "methods", "recipe", "unlabelled"):
+        page.goto((site / f"{name}.html").as_uri())
+        blocks = page.locator("article pre").all()
+        cut = [block.inner_text() for block in blocks if block.evaluate("e => e.scrollWidth > e.clientWidth")]
+        assert cut == [], name
     page.close()
 
 
