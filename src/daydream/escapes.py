@@ -45,8 +45,8 @@ def tex(text: str) -> str:
 
 def from_json(text: bytes) -> Any:
     """Read JSON: what is no number there (NaN, Infinity, 1e999) is nothing; what no output could write is refused."""
-    finite = {"parse_float": _finite} if ENDLESS.search(text) else {}
-    value = json.loads(text.decode(), parse_constant=lambda _: None, **finite)
+    parse_float = _finite if ENDLESS.search(text) else None
+    value = json.loads(text.decode(), parse_constant=lambda _: None, parse_float=parse_float)
     if b"\\u" in text:  # half a pair of surrogates is no text; a byte of a file's name, escaped by Python, is one
         json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
     return value

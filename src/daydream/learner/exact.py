@@ -248,10 +248,10 @@ def _solved(embedding: str, known: Known, earlier: tuple[Known, ...]) -> ExactMo
     found, counts = left_out(known), known.counts
     # Of a class's only picture, the fit without it knows nothing.
     told = (counts[known.labels] > 1) & (len(known.names) > 1)
-    judged = told.nonzero().squeeze(1)
-    fitted = judged[:: max(1, -(-len(judged) * len(known.names) // SCORES))]  # a copy or eight are made of these
+    tellable = told.nonzero().squeeze(1)
+    fitted = tellable[:: max(1, -(-len(tellable) * len(known.names) // SCORES))]  # a copy or eight are made of these
     temperature = _temperature(found.left_out[fitted], known.labels[fitted])
-    some = judged[:: max(1, -(-len(judged) // MOST))]
+    some = tellable[:: max(1, -(-len(tellable) // MOST))]
     confidences = found.left_out[some].amax(1) + nearest_other(known, some)
     right = (found.left_out.argmax(1) == known.labels).double()
     shares = [right[(known.labels == label) & told] for label in range(len(known.names))]

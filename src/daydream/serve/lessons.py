@@ -138,8 +138,8 @@ class Lessons:
             self.teacher = served.workers.idle(served.path)
             given = {name: value for name, value in settings.items() if name != "unlabelled"}
             pile = str(served.pictures.pile) if settings.get("unlabelled") else None
-            words = {"folder": str(folder), "unlabelled": pile, "settings": given, "have": served.network}
-            words["afresh"] = afresh
+            words: dict[str, Any] = {"folder": str(folder), "unlabelled": pile, "settings": given}
+            words |= {"have": served.network, "afresh": afresh}
             about, raw = await self.teacher.ask(served.path, served.made, "learn", lesson.heard, **words)
         if settings.get("unlabelled") and not served.keep:
             await asyncio.to_thread(served.pictures.remove, served.pictures.unlabelled)

@@ -69,6 +69,7 @@ def pace(learner: Any, batch: int) -> float:
     model, device = model_settings(learner), learner.hardware.device
     net = Network(str(model.backbone), "linear", (2,), str(model.cut)).to(device).train()
     weights = [weight for weight in net.parameters() if weight.requires_grad]
+    assert model.image_size is not None  # chosen, where it was not given
     images = torch.rand(batch, 3, model.image_size, model.image_size, device=device)
     for _ in range(2):
         began = time.perf_counter()

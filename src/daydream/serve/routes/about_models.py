@@ -7,8 +7,9 @@ from fastapi import FastAPI, Request
 
 import daydream
 from daydream.errors import UserError
-from daydream.serve import schemas, uploads
+from daydream.serve import schemas
 from daydream.serve.models import Models
+from daydream.serve.pictures import PICTURE
 from daydream.serve.refusal import class_name
 from daydream.serve.routes.chosen import Model
 from daydream.serve.served import Served
@@ -71,7 +72,7 @@ def add(app: FastAPI) -> None:
         from daydream.methods import METHODS
 
         models: Models = request.app.state.models
-        limits = {"request_bytes": request.app.state.gate.most, "picture_bytes": uploads.PICTURE, "files": FILES}
+        limits = {"request_bytes": request.app.state.gate.most, "picture_bytes": PICTURE, "files": FILES}
         return schemas.About(
             version=daydream.__version__,
             models=[schemas.ModelLine(**line_of(served)) for served in models.all()],

@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response
 
 from daydream.escapes import visible
-from daydream.serve import schemas, uploads
-from daydream.serve.pictures import Kept
+from daydream.serve import schemas
+from daydream.serve.pictures import PICTURE, Kept
 from daydream.serve.predictor import Predictor
 from daydream.serve.refusal import Refusal
 from daydream.serve.routes.chosen import Files, Model, opened
@@ -97,9 +97,9 @@ def judged(
     """Judge uploaded pictures, in the order they came."""
     read = []
     for name, file in files:
-        content = file.read(uploads.PICTURE + 1)
-        if len(content) > uploads.PICTURE:
-            raise Refusal(413, f"{visible(name)[-80:]} is larger than {uploads.PICTURE // 2**20} MiB")
+        content = file.read(PICTURE + 1)
+        if len(content) > PICTURE:
+            raise Refusal(413, f"{visible(name)[-80:]} is larger than {PICTURE // 2**20} MiB")
         try:
             read.append(predictor.read(content))
         except MemoryError:
