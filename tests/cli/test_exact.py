@@ -228,15 +228,17 @@ def test_a_model_without_features(made: Path, tmp_path: Path, capsys: pytest.Cap
     assert "sums over 24 pictures and no picture" in shown
     assert "give test pictures, --test FOLDER" in shown
     picture = next((made / "test").rglob("*.png"))
-    for words in (["predict", model, picture], ["predict", model, picture, "--reject", 0.1]):
+    asks = ["next", model, made / "pile", "--count", 3]
+    for words in (["predict", model, picture], ["predict", model, picture, "--reject", 0.1], asks):
         assert "--test TESTS" in refused(capsys, *words)
     shown = done(capsys, "learn", model, made / "a", "--test", made / "test")
     assert "nothing new" in shown
     assert "% on test pictures" in shown
     assert "were fitted on these test pictures" in shown
     done(capsys, "predict", model, picture)
-    for words in (["doubts", model], ["next", model, made / "pile"], ["forget", model, names([0])[0]]):
-        assert "keeps no features" in refused(capsys, *words) or "given again" in refused(capsys, *words)
+    assert {Path(path).parent for path in done(capsys, *asks).splitlines()} == {made / "pile"}
+    for words in (["doubts", model], ["forget", model, names([0])[0]]):
+        assert "keeps no features" in refused(capsys, *words)
     assert "nothing new" in done(capsys, "learn", model, made / "a", "--test", made / "test")
     assert names([0])[0] in done(capsys, "predict", model, picture)
     said = json.loads(done(capsys, "forget", model, "--pictures", made / "a" / names([0])[0], "--json"))
