@@ -309,7 +309,7 @@ def test_pictures_all_alike_one_class_and_one_picture_are_lessons(
     assert p[0]["classes"][0]["probability"] == pytest.approx(0.5)
     (tmp_path / "one" / "only").mkdir(parents=True)
     Image.new("RGB", (20, 20), "red").save(tmp_path / "one" / "only" / "1.png")
-    assert "1 classes, 1 new pictures" in done(capsys, "learn", tmp_path / "n", tmp_path / "one", *SMALL)
+    assert "1 class, 1 new picture, " in done(capsys, "learn", tmp_path / "n", tmp_path / "one", *SMALL)
     assert "Too few pictures to tell how good it is" in done(capsys, "classes", tmp_path / "n")
 
 
