@@ -213,13 +213,21 @@ print("torch" in sys.modules)
 """
 
 
-def test_a_prediction_imports_no_torch(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prediction_imports_no_torch_but_the_first_of_a_file_from_elsewhere(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAYDREAM_CACHE", str(tmp_path / "cache"))
     model = tmp_path / "m.daydream"
     done(capsys, "learn", model, made / "a", *SMALL, "--quiet")
     picture = next((made / "test").rglob("*.png"))
     words = [sys.executable, "-c", IMPORTED, "predict", str(model), str(picture)]
     ran = subprocess.run(words, capture_output=True, text=True, check=True, env=dict(os.environ))
     assert ran.stdout.splitlines()[-1] == "False", ran.stdout
+    for graph in (cache_folder() / "networks").iterdir():
+        graph.unlink()
+    assert quick.opened(model) is None
+    done(capsys, "predict", model, picture)  # as of a file that came from another machine
+    assert quick.opened(model) is not None
 
 
 def test_a_model_without_features(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
