@@ -88,7 +88,8 @@ class Draw:
 
     def at_most(self, counts: list[int]) -> list[int]:
         """Return how many training pictures of each class there are, up to these numbers."""
-        return [min(count, len(self.pictures.train.pictures[label])) for count, label in zip(counts, self.mine, strict=True)]
+        there = [len(self.pictures.train.pictures[label]) for label in self.mine]
+        return list(map(min, counts, there))
 
     def train(self, kind: str, counts: list[int]) -> Tensor:
         """Return features of the first pictures of each class; the first 100 of a class are shuffled."""
