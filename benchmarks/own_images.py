@@ -86,6 +86,11 @@ class Draw:
         side = self.pictures.test
         return torch.cat([getattr(side, kind)(label, len(side.pictures[label])) for label in labels])
 
+    def at_most(self, counts: list[int]) -> list[int]:
+        """Return how many training pictures of each class there are, up to these numbers."""
+        there = [len(self.pictures.train.pictures[label]) for label in self.mine]
+        return list(map(min, counts, there))
+
     def train(self, kind: str, counts: list[int]) -> Tensor:
         """Return features of the first pictures of each class; the first 100 of a class are shuffled."""
         return torch.cat([self._class(kind, place, count) for place, count in enumerate(counts)])
@@ -101,7 +106,7 @@ class Draw:
 def judge_draw(draw: Draw, column: str, found: Rows) -> None:
     """Add what each classifier gives for one column of a draw."""
     many, few = (int(column), int(column)) if column.isdigit() else IMBALANCED
-    counts = [many] + [few] * (len(draw.mine) - 1)
+    counts = draw.at_most([many] + [few] * (len(draw.mine) - 1))
     x, y = draw.train("features", counts), torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     known, strange = draw.test("features", draw.mine), draw.test("features", draw.rest) if draw.rest else None
     model = of_ours(x, y)
@@ -130,8 +135,8 @@ def judge_draw(draw: Draw, column: str, found: Rows) -> None:
 
 def answered(draw: Draw, number: int) -> dict[str, float]:
     """Return what is answered beside a class, from 20 pictures of each."""
-    counts = [ANSWERED] * len(draw.mine)
-    labels = torch.arange(len(counts)).repeat_interleave(ANSWERED)
+    counts = draw.at_most([ANSWERED] * len(draw.mine))
+    labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     lot, test = Lot(draw.train("features", counts), labels), Lot(draw.test("features", draw.mine), draw.truth)
     found = found_mistakes(lot, number)
     found |= {f"{name} (accuracy)": value for name, value in labelled_next(lot, STARTED, test, number).items()}

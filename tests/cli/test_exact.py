@@ -213,13 +213,21 @@ print("torch" in sys.modules)
 """
 
 
-def test_a_prediction_imports_no_torch(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prediction_imports_no_torch_but_the_first_of_a_file_from_elsewhere(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAYDREAM_CACHE", str(tmp_path / "cache"))
     model = tmp_path / "m.daydream"
     done(capsys, "learn", model, made / "a", *SMALL, "--quiet")
     picture = next((made / "test").rglob("*.png"))
     words = [sys.executable, "-c", IMPORTED, "predict", str(model), str(picture)]
     ran = subprocess.run(words, capture_output=True, text=True, check=True, env=dict(os.environ))
     assert ran.stdout.splitlines()[-1] == "False", ran.stdout
+    for graph in (cache_folder() / "networks").iterdir():
+        graph.unlink()
+    assert quick.opened(model) is None
+    done(capsys, "predict", model, picture)  # as of a file that came from another machine
+    assert quick.opened(model) is not None
 
 
 def test_a_model_without_features(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,15 +236,17 @@ def test_a_model_without_features(made: Path, tmp_path: Path, capsys: pytest.Cap
     assert "sums over 24 pictures and no picture" in shown
     assert "give test pictures, --test FOLDER" in shown
     picture = next((made / "test").rglob("*.png"))
-    for words in (["predict", model, picture], ["predict", model, picture, "--reject", 0.1]):
+    asks = ["next", model, made / "pile", "--count", 3]
+    for words in (["predict", model, picture], ["predict", model, picture, "--reject", 0.1], asks):
         assert "--test TESTS" in refused(capsys, *words)
     shown = done(capsys, "learn", model, made / "a", "--test", made / "test")
     assert "nothing new" in shown
     assert "% on test pictures" in shown
     assert "were fitted on these test pictures" in shown
     done(capsys, "predict", model, picture)
-    for words in (["doubts", model], ["next", model, made / "pile"], ["forget", model, names([0])[0]]):
-        assert "keeps no features" in refused(capsys, *words) or "given again" in refused(capsys, *words)
+    assert {Path(path).parent for path in done(capsys, *asks).splitlines()} == {made / "pile"}
+    for words in (["doubts", model], ["forget", model, names([0])[0]]):
+        assert "keeps no features" in refused(capsys, *words)
     assert "nothing new" in done(capsys, "learn", model, made / "a", "--test", made / "test")
     assert names([0])[0] in done(capsys, "predict", model, picture)
     said = json.loads(done(capsys, "forget", model, "--pictures", made / "a" / names([0])[0], "--json"))
@@ -307,7 +317,7 @@ def test_pictures_all_alike_one_class_and_one_picture_are_lessons(
     assert p[0]["classes"][0]["probability"] == pytest.approx(0.5)
     (tmp_path / "one" / "only").mkdir(parents=True)
     Image.new("RGB", (20, 20), "red").save(tmp_path / "one" / "only" / "1.png")
-    assert "1 classes, 1 new pictures" in done(capsys, "learn", tmp_path / "n", tmp_path / "one", *SMALL)
+    assert "1 class, 1 new picture, " in done(capsys, "learn", tmp_path / "n", tmp_path / "one", *SMALL)
     assert "Too few pictures to tell how good it is" in done(capsys, "classes", tmp_path / "n")
 
 

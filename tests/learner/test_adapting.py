@@ -8,7 +8,7 @@ import torch
 from own_images import with_random_weights, write_classes, write_pile
 
 from daydream import load
-from daydream.engine import Display
+from daydream.engine import Display, Diverged
 from daydream.errors import UserError
 from daydream.learner import adapting, settings
 from daydream.learner.adapting import Trial, adapted, exact_again, parted
@@ -109,6 +109,25 @@ def test_a_lesson_that_cannot_be_tried_says_why(taught: ExactLearner, tmp_path: 
         "a single class leaves nothing to tell apart",
         f"class '{(tmp_path / 'whole').joinpath(sorted(p.name for p in whole.iterdir())[0]).name}' has 5 pictures, "
         "and 6 of each are needed",
+    ]
+
+
+def test_a_network_that_cannot_be_cut_and_one_that_diverges_stay_exact(
+    taught: ExactLearner, quick: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def diverging(*_: Any) -> None:
+        raise Diverged("stage 'train' diverged")
+
+    heard = Heard()
+    with quick.context() as patched:
+        patched.setattr(taught, "origin", "hf-hub:someone/vit")
+        assert adapted(taught, tmp_path / "a", display=heard) is taught
+    quick.setattr(adapting, "trained_upper", diverging)
+    assert adapted(taught, tmp_path / "a", display=heard) is taught
+    assert heard.lines == [
+        "adapting was not tried: backbone hf-hub:someone/vit has no maps to cut or imagine: only `learn` without "
+        "--method can use it",
+        "adapting came to nothing, so it stays exact: stage 'train' diverged",
     ]
 
 

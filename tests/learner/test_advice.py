@@ -95,6 +95,14 @@ def test_of_too_few_pictures_it_says_so() -> None:
     assert doubts(pictures((1,)).taught()) == []
 
 
+def test_a_class_of_one_picture_is_told_and_confused_with_none() -> None:
+    """Without its only picture every classifier takes it for another."""
+    found = outlook(pictures((1, 20, 20), apart=4.0).taught())
+    assert (found.single, found.confused) == (1, None)
+    assert "but nothing is known of 1 with one picture: give another of each first; no two" in found.sentence
+    assert outlook(pictures((20, 20), apart=4.0).taught()).single == 0
+
+
 def test_what_cannot_be_said_is_refused() -> None:
     sums: Pictures = pictures()
     with pytest.raises(UserError, match="keeps no features"):

@@ -228,6 +228,17 @@ def test_a_model_of_sums_is_calibrated_on_test_pictures_and_not_before() -> None
     assert expected_calibration_error(exact.probabilities(judged, again.features), again.labels) < 0.06
 
 
+@pytest.mark.parametrize("counts", [(1, 12, 12, 12), (1, 1, 12, 12), (1, 1, 1, 1)])
+def test_a_class_of_one_picture_leaves_probabilities_that_mean_something(counts: tuple[int, ...]) -> None:
+    """Its own error without it is the same whatever the strength: that drove it to the grid's end, and all to 1 / C."""
+    model, test = pictures(counts, apart=2.0).taught(), pictures((50,) * 4, apart=2.0, draw=1)
+    p = exact.probabilities(model, test.features)
+    assert float((p.argmax(1) == test.labels).double().mean()) > 0.9
+    assert float(-p.gather(1, test.labels[:, None]).log().mean()) < 0.5  # log 4 is 1.39
+    told = exact.accuracy(model)
+    assert told is None if set(counts) == {1} else told is not None and told > 90
+
+
 def test_a_small_class_is_not_swallowed() -> None:
     counts = (200, 10, 10, 10)
     model, test = pictures(counts, apart=0.6).taught(), pictures((100,) * 4, apart=0.6, draw=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from command_line import call
-from own_images import TINY_LESSON, drawn, lock_out, names, tiny_learner, write_classes, write_pile
+from own_images import TINY_LESSON, drawn, lock_out, names, narrow, tiny_learner, write_classes, write_pile
 from PIL import Image
 from torch import Tensor
 
@@ -167,7 +167,10 @@ def weights(learner: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"joint"}))
-def test_every_method_goes_on_from_its_file_as_if_it_had_never_stopped(method: str, tmp_path: Path) -> None:
+def test_every_method_goes_on_from_its_file_as_if_it_had_never_stopped(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
     kind = load_method(method)
     pile = write_pile(tmp_path / "pile", 20) if kind.imagines or kind.needs_pile else None
     a, b = write_classes(tmp_path / "a", range(2), 6), write_classes(tmp_path / "b", range(1, 4), 6, first=6)

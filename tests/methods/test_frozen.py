@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from own_images import TINY_LESSON, tiny_learner, write_classes
+from own_images import TINY_LESSON, narrow, tiny_learner, write_classes
 from tiny_runs import real_training, tiny_experiment
 
 from daydream.errors import UserError
@@ -104,7 +104,10 @@ def test_a_whole_run_on_published_weights(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", FROZEN)
-def test_a_lesson_of_known_classes_alone_is_refused(method: str, tmp_path: Path) -> None:
+def test_a_lesson_of_known_classes_alone_is_refused(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
     learner = tiny_learner(method=method)
     learner.learn(write_classes(tmp_path / "a", range(2), 6), **TINY_LESSON)
     with pytest.raises(UserError, match=f"--method {method} learns nothing from classes it knows"):

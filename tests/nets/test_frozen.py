@@ -80,6 +80,8 @@ def test_pictures_are_prepared_as_the_weights_say(name: str, tmp_path: Path) -> 
 
 def test_licence_and_size_are_shown() -> None:
     assert "published weights (licence: mit), 0.0 M parameters" in ExactLearner.create("timm:vit+pretrained").about
+    about = ExactLearner.create("hf-hub:someone/vit").about
+    assert "published weights (licence: on its page of the Hugging Face Hub), 0.0 M parameters" in about
 
 
 @pytest.mark.parametrize(

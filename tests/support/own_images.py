@@ -17,8 +17,10 @@ from daydream import Learner
 from daydream.data.images import Dataset, ImageSet
 from daydream.data.sources.shapes import shapes
 from daydream.engine import Display
+from daydream.learner import making
 from daydream.learner.learner import Learner as LearnerClass
-from daydream.learner.settings import LessonSettings
+from daydream.learner.settings import LessonSettings, ModelSettings
+from daydream.methods.method import Method
 from daydream.nets import efficientnet_lite, pretrained
 from daydream.settings import from_dict
 
@@ -84,6 +86,16 @@ def lock_out(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
         return scandir(folder)
 
     monkeypatch.setattr(os, "scandir", listed)
+
+
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let lessons by RanPAC project on few columns: what a lesson keeps and refuses does not depend on how many."""
+    usual = making.recipe_of
+
+    def recipe_of(settings: ModelSettings, kind: type[Method[Any]], *rest: Any) -> dict[str, Any]:
+        return usual(settings, kind, *rest) | ({"width": 64} if settings.method == "ranpac" else {})
+
+    monkeypatch.setattr(making, "recipe_of", recipe_of)
 
 
 def names(labels: Iterable[int]) -> list[str]:

@@ -51,9 +51,11 @@ def changed(path: Path, change: Callable[[Teachable], object], as_json: bool) ->
         counts = {row.name: row.images for row in learner.classes}
         sys.stdout.write(json.dumps({"classes": counts, "accuracy": accuracy}) + "\n")
         return
+    from daydream.cli.model_tables import counted
+
     told = "" if accuracy is None else f", {accuracy:.1f} % right on pictures not learnt"
-    images = sum(row.images for row in learner.classes)
-    sys.stdout.write(visible(f"{path}: {len(learner.names)} classes, {images:,} pictures{told}") + "\n")
+    images = counted(sum(row.images for row in learner.classes), "picture", "pictures")
+    sys.stdout.write(visible(f"{path}: {counted(len(learner.names), 'class', 'classes')}, {images}{told}") + "\n")
 
 
 def forget(

@@ -32,13 +32,18 @@ def choices_table(choices: Sequence[Choice]) -> Table:
     return table
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """Return a number of things in words."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def lesson_text(learner: "Teachable", path: Path, record: Any) -> str:
     """Say what a lesson gave."""
     if learner.kind == "exact":
         return exact_lesson_text(cast("ExactLearner", learner), path, record)
     model = cast("Learner", learner).taught
     last = model.lessons[-1]
-    known = f"lesson {len(model.lessons)}: {len(model.classes)} classes"
+    known = f"lesson {len(model.lessons)}: {counted(len(model.classes), 'class', 'classes')}"
     right = f"{last.accuracy:.1f} % right on {last.held_out} held-out images"
     error = f"calibration error {last.calibration_error:.1f} %"
     return f"{known}, {right}, {error}, {last.seconds:.0f} s\n{path}: {size_text(cast('Learner', learner), path)}"
@@ -47,7 +52,8 @@ def lesson_text(learner: "Teachable", path: Path, record: Any) -> str:
 def exact_lesson_text(learner: "ExactLearner", path: Path, last: "Record") -> str:
     """Say what an exact lesson gave."""
     count, model = sum(record.what == "lesson" for record in learner.history), learner.taught
-    said = [f"lesson {count}: {len(learner.names)} classes, {last.images:,} new pictures"]
+    classes = counted(len(learner.names), "class", "classes")
+    said = [f"lesson {count}: {classes}, {counted(last.images, 'new picture', 'new pictures')}"]
     if not last.images:
         said = [f"nothing new: {path} knows all of these pictures"]
     elif last.accuracy is not None:
@@ -64,7 +70,8 @@ def exact_lesson_text(learner: "ExactLearner", path: Path, last: "Record") -> st
 def exact_size_text(learner: "ExactLearner", path: Path) -> str:
     """Say how large a model file is and what it holds of pictures."""
     count = len(learner.taught.known.labels)
-    kept = f"{count:,} features" if learner.keep_features else f"sums over {count:,} pictures"
+    pictures = counted(count, "picture", "pictures")
+    kept = counted(count, "feature", "features") if learner.keep_features else f"sums over {pictures}"
     return f"{path.stat().st_size / 1e6:.1f} MB, with {kept} and no picture"
 
 

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -15,6 +15,7 @@ from daydream.errors import UserError
 from daydream.escapes import cell, visible
 
 if TYPE_CHECKING:
+    from daydream.learner.exact_learner import ExactLearner
     from daydream.learner.quick import Quick
 
 log = logging.getLogger("daydream")
@@ -128,4 +129,6 @@ def by_torch(
 
     learner = opening.load(model, device=device)
     threshold = None if reject is None else learner.rejection(reject)
+    if learner.kind == "exact":
+        cast("ExactLearner", learner).make_ready()  # of a file that came from elsewhere, only the first waits for torch
     return list(learner.names), threshold, reading.judged(learner, paths)

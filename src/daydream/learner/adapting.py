@@ -18,7 +18,7 @@ from torch import Tensor
 from daydream.data.decode import fits_in_memory
 from daydream.data.decoded import Decoded
 from daydream.data.images import ImageSet, Pixels, Resident
-from daydream.engine import Display
+from daydream.engine import Display, Diverged
 from daydream.errors import UserError
 from daydream.learner import exact, exact_file
 from daydream.learner.beside import CPU
@@ -29,6 +29,7 @@ from daydream.learner.learner import Learner
 from daydream.learner.model import Preprocessing
 from daydream.learner.reading import Labelled, read_classes, read_tests
 from daydream.learner.settings import LessonSettings, choose_model
+from daydream.nets.network import STAGES, check_backbone, check_image_size
 
 ENOUGH = 20
 """Pictures of each class below which nothing is tried."""
@@ -85,7 +86,11 @@ def adapted(
         shown.say(f"adapting was not tried: {reason}")
         return learner
     trained, held = parted(given, tests)
-    other = trained_upper(learner, trained, held, unlabeled, shown)
+    try:
+        other = trained_upper(learner, trained, held, unlabeled, shown)
+    except Diverged as error:
+        shown.say(f"adapting came to nothing, so it stays exact: {error}")
+        return learner
     truth = held.labels
     theirs = other.judged(images_of(held, learner.size)).argmax(1) == truth
     trial = Trial(alone(learner, trained, held) == truth, theirs)
@@ -118,6 +123,16 @@ def hindered(learner: ExactLearner, given: Labelled, tests: Labelled | None) -> 
         return "it takes the pictures themselves, of earlier lessons too: give all of them in one folder"
     if tests is not None and len(tests.labels.unique()) < len(given.names):
         return "test pictures of every class are needed"
+    return uncut(learner.origin, learner.size)
+
+
+def uncut(backbone: str, size: int) -> str:
+    """Say why a network cannot be cut into a half that trains and one that does not, if it cannot."""
+    try:
+        check_backbone(backbone, STAGES[2])
+        check_image_size(backbone, size)
+    except UserError as error:
+        return str(error)
     return ""
 
 

@@ -55,6 +55,8 @@ class Outlook:
     """The gain's standard error, in points."""
     more: int
     """Pictures of each of the two that would double what there is of them."""
+    single: int = 0
+    """Classes of one picture, of which nothing is known yet."""
 
     @property
     def sentence(self) -> str:
@@ -63,6 +65,8 @@ class Outlook:
             return "Too few pictures to tell how good it is: give two or more of each class, and two classes."
         share, error = f"{self.accuracy:.0f}", f"{max(1.0, self.error):.0f}"
         good = f"About {share} of 100 new pictures like these will be recognised (give or take {error})"
+        if self.single:
+            good += f", but nothing is known of {self.single} with one picture: give another of each first"
         if self.confused is None:
             return f"{good}; no two classes are confused."
         a, b = self.confused
@@ -178,15 +182,16 @@ def outlook(model: ExactModel) -> Outlook:
     known, whole = _kept(model), accuracy(model)
     if whole is None:
         return Outlook(None, 0.0, None, 0.0, 0.0, 0)
-    scores = left_out(known).left_out
-    wrong = _confusions(scores, known.labels, len(known.names))
+    scores, told = left_out(known).left_out, known.counts > 1
+    mine, single = told[known.labels], int((~told).sum())
+    wrong = _confusions(scores[mine], known.labels[mine], len(known.names))
     most = int(wrong.argmax())
     a, b = most // len(known.names), most % len(known.names)
     if not float(wrong.max()):
-        return Outlook(whole, _error(model), None, 0.0, 0.0, 0)
+        return Outlook(whole, _error(model), None, 0.0, 0.0, 0, single)
     more = round(float(known.counts[[a, b]].double().mean()))
     gain, doubt = _gain(known, scores.argmax(1) == known.labels, (a, b))
-    return Outlook(whole, _error(model), (known.names[a], known.names[b]), gain, doubt, max(1, more))
+    return Outlook(whole, _error(model), (known.names[a], known.names[b]), gain, doubt, max(1, more), single)
 
 
 def _gain(known: Known, right: Tensor, pair: tuple[int, int]) -> tuple[float, float]:

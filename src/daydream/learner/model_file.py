@@ -16,7 +16,6 @@ shapes the file holds.
 
 import contextlib
 import json
-import math
 import os
 import struct
 import zipfile
@@ -44,7 +43,7 @@ from daydream.methods.method import network
 from daydream.nets.extractor import whole
 from daydream.nets.generators import GeneratorBank
 from daydream.nets.network import architecture
-from daydream.settings import from_dict, require
+from daydream.settings import from_dict, mismatch, require
 from daydream.stages.stage import State
 from daydream.storage.older import upgraded_parts
 from daydream.storage.state import pack, unpack
@@ -188,8 +187,8 @@ def _model(
     lessons = tuple(from_dict(LessonRecord, record) for record in about["lessons"])
     _check_history(classes, lessons)
     names = tuple(record.name for record in classes)
-    temperature = float(about["temperature"])
-    require(math.isfinite(temperature) and temperature > 0, f"its temperature is {temperature}")
+    temperature = about["temperature"]
+    require(not mismatch(temperature, float, "") and temperature > 0, "its temperature is no number above 0")
     _check_images(images, len(names), preprocessing.canvas)
     finite = all(bool(value.isfinite().all()) for value in tensors.values() if value.is_floating_point())
     require(finite, "its weights are not all numbers")
@@ -202,7 +201,7 @@ def _model(
         state=_state(settings, about["networks"], tensors, images, len(names), device),
         classes=classes,
         lessons=lessons,
-        temperature=temperature,
+        temperature=float(temperature),
         confidences=tensors["confidences"],
         held_out=held_out,
         pile=images["pile"],

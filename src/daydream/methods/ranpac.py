@@ -80,7 +80,8 @@ class RanPAC(Method[RanPACSettings]):
 
     def projected(self, state: State, z: Tensor) -> Tensor:
         """Return h [B, M] of features z [B, D]."""
-        return F.relu(F.normalize(z.float(), dim=1) @ state.tensors["projection"]) / math.sqrt(self.settings.width)
+        matrix = state.tensors["projection"]
+        return F.relu(F.normalize(z.float(), dim=1) @ matrix) / math.sqrt(matrix.shape[1])
 
     def predict(self, state: State, images: Tensor) -> Prediction:
         z = network(state).features(images)

@@ -77,7 +77,9 @@ def look_of(stage: nn.Module) -> Look:
 
 
 def licence_of(backbone: str) -> str:
-    """Return the licence of a network's published weights, where timm states it."""
+    """Return the licence of a network's published weights, or where it is stated."""
+    if backbone.startswith(HUB):
+        return "on its page of the Hugging Face Hub"
     if not (backbone.startswith(PREFIX) and backbone.endswith(PRETRAINED)):
         return ""
     with contextlib.suppress(Exception):  # a file brings its weights: that timm does not say is no mistake

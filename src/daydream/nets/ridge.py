@@ -15,7 +15,9 @@ them anyway and a large lambda only shortens them. With t_i = y_i - 1 / C and s_
     error = sum_i w_i |t_i - a s_i|^2,   a = max(0, sum_i w_i t_i . s_i / sum_i w_i |s_i|^2).
 
 The largest lambda is taken whose error is not two standard errors above the least: few pictures tell so little of it
-that the least alone is often at the grid's end, where the classifier runs through every picture.
+that the least alone is often at the grid's end, where the classifier runs through every picture. The only picture of a
+class does not count there: its error without it is the same whatever lambda, and heavy, so that the largest of all was
+taken. The others tell nothing of such a class, so that it is not lost among them lambda stays above a bound.
 
 Everything is computed in float64.
 
@@ -38,6 +40,8 @@ from daydream.nets.threads import one_each
 
 GRID = tuple(10 ** (k / 2) for k in range(-8, 9))
 """Strengths lambda, in units of the mean squared length of the centred features."""
+LONELY = 10.0
+"""The least strength beside a class of one picture, whose own error tells nothing: without it the class is unknown."""
 CLOSE = 1e-9  # errors nearer than this share of the least are equal, and the larger strength is taken
 SURE = 2.0  # standard errors of the difference by which a larger strength must be worse for it not to be taken
 RANK = 1e-12  # eigenvalues below this share of the largest are rounding
@@ -197,7 +201,9 @@ def _fitted(
         return (target - fitted) / root[rows] / (1 - leverage).clamp(min=RANK)[:, None]
 
     every = max(1, math.ceil(len(labels) * classes / SCORES))
-    some = torch.arange(0, len(labels), every, device=labels.device)
+    some = (torch.bincount(labels)[labels] > 1).nonzero().squeeze(1)[::every]
+    if bool((torch.bincount(labels) == 1).any()):
+        grid = [strength for strength in grid if strength >= LONELY] or grid[-1:]
 
     def losses_of(strength: float) -> Tensor:
         """Return the weighted squared error of some pictures, all their scores scaled by one number."""
@@ -209,7 +215,7 @@ def _fitted(
         return found
 
     tried = torch.stack([losses_of(strength) for strength in grid])
-    chosen = _largest(tried)
+    chosen = _largest(tried) if len(some) else 0
     left_out = torch.empty(len(labels), classes, dtype=torch.float64, device=w.device)
     for rows in portions:
         left_out[rows] = F.one_hot(labels[rows], classes) - missed(grid[chosen], rows)
