@@ -1,9 +1,11 @@
 """The documents cannot rot: their commands are run or parsed, their links and their tables are checked."""
 
+import functools
 import re
 import shlex
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import daydream
 from daydream.cli import serve
 from daydream.cli.main import main
 from daydream.data import SOURCES
+from daydream.data.sources.shapes import shapes
 from daydream.experiment.config import make_config, sections_of
 from daydream.methods import METHODS
 from daydream.nets.pretrained import installed
@@ -36,6 +39,14 @@ def call(words: list[str]) -> int:
     with pytest.raises(SystemExit) as end:
         main(words)
     return int(end.value.code or 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn_once() -> Iterator[None]:
+    """Draw the same pictures once: most commands of these pages are for one and the same set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shapes, "render", functools.cache(shapes.render))
+        yield
 
 
 @pytest.fixture(scope="module")

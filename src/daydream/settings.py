@@ -29,8 +29,9 @@ def flag(name: str) -> str:
 
 def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     """Build a settings dataclass; an unknown key or a value of the wrong type is the user's mistake."""
-    hints = typing.get_type_hints(kind)
-    fields = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    whole: Any = kind
+    hints = _hints(whole)
+    fields = {f.name for f in dataclasses.fields(whole)}
     for key, value in values.items():
         if key not in fields:
             raise unknown(f"setting of {_owner(kind)}", key, fields)
@@ -53,11 +54,20 @@ def sorted_into(sections: Mapping[str, type], values: Mapping[str, Any]) -> dict
 
 def with_defaults(kind: type[T], defaults: Mapping[str, Any]) -> type[T]:
     """Return a settings dataclass with other defaults for those of its fields that are named."""
-    hints = typing.get_type_hints(kind)
-    own = [f for f in dataclasses.fields(kind) if f.name in defaults]  # type: ignore[arg-type]
-    fields = [(f.name, hints[f.name], setting(defaults[f.name], f.metadata["help"], expert=is_expert(f))) for f in own]
-    if not fields:
-        return kind
+    whole: Any = kind
+    own = tuple((f.name, defaults[f.name]) for f in dataclasses.fields(whole) if f.name in defaults)
+    made: type[T] = _made_with(whole, own) if own else kind
+    return made
+
+
+@functools.cache
+def _made_with(kind: Any, defaults: tuple[tuple[str, Any], ...]) -> Any:
+    """Make such a dataclass once: a grid asks for the same few hundreds of times."""
+    hints, known = _hints(kind), {f.name: f for f in dataclasses.fields(kind)}
+    fields = [
+        (name, hints[name], setting(value, known[name].metadata["help"], expert=is_expert(known[name])))
+        for name, value in defaults
+    ]
     return dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True)
 
 
@@ -66,6 +76,7 @@ def is_expert(field: dataclasses.Field[Any]) -> bool:
     return bool(field.metadata.get("expert"))
 
 
+@functools.cache
 def describe(hint: Any) -> str:
     """Say in words what a field's type admits."""
     if typing.get_origin(hint) is Literal:
@@ -192,6 +203,7 @@ def _owner(kind: type) -> str:
     return kind.__qualname__.split(".")[0].removesuffix("Settings").lower() or "the run"
 
 
+@functools.cache
 def _is_union(hint: Any) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import dropwhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +18,8 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def commands(page: str) -> list[list[str]]:
-    """Return the words of each command in a page's bash blocks, continued lines joined, comments dropped."""
+    """Return the words of each command in a page's bash blocks: lines joined, comments and `NAME=value` dropped."""
     lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
+    parted = [shlex.split(line, comments=True) for line in lines]
+    whole = [list(dropwhile(lambda word: re.match(r"[A-Z_]+=", word), words)) for words in parted]
+    return [words for words in whole if words]

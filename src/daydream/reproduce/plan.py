@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from daydream.data.images import ImageSet
+from daydream.data.images import Dataset, ImageSet
 from daydream.experiment.config import make_config
 from daydream.experiment.experiment import Experiment
 from daydream.protocol.stream import class_order
@@ -81,8 +81,8 @@ class Plan:
     @cached_property
     def pending(self) -> list[Planned]:
         """What is left to do, as it stood when first asked."""
-        shapes: dict[str, Shape] = {}
-        return [_planned(job, shapes) for job in self.chosen if job.result is None]
+        shapes, images = dict[str, Shape](), dict[str, Dataset]()
+        return [_planned(job, shapes, images) for job in self.chosen if job.result is None]
 
     @cached_property
     def waves(self) -> list[list[Planned]]:
@@ -123,11 +123,14 @@ def make_plan(
     return Plan(grid, out, tuple(orders), cells, jobs, list(unique.values()))
 
 
-def _planned(job: Job, shapes: dict[str, Shape]) -> Planned:
-    """Plan a job; jobs that differ in class order alone are planned by one sketch."""
+def _planned(job: Job, shapes: dict[str, Shape], images: dict[str, Dataset]) -> Planned:
+    """Plan a job; jobs that differ in class order alone are planned by one sketch, and images are read once."""
     key = json.dumps(with_order(job.values, ""), sort_keys=True)
     if key not in shapes:
-        shapes[key] = Shape.of(Sketch(make_config(**job.values)))
+        config = make_config(**job.values)
+        read = json.dumps([config.run.data, config.run.root, asdict(config.data)], sort_keys=True)
+        sketch = Sketch(config, data=images.get(read))
+        images[read], shapes[key] = sketch.data, Shape.of(sketch)
     names, base = shapes[key].class_names, shapes[key].base
     arriving = [names[i] for i in class_order(job.values["run"]["order"], len(names))]
     return Planned(job, shapes[key].stretches, base and base.with_order(arriving))
