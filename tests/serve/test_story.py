@@ -193,7 +193,7 @@ def test_from_an_empty_folder_to_forgetting(browser: Any, tmp_path: Path, photos
         in_dialog(page, "", "Make it", "finetune:")
         send_folder(page, photos / "first")
         assert "160 epochs, about" in page.locator("#lesson").inner_text()
-        epochs(page, 10)
+        epochs(page, 3)
         taught(page, 2)
 
         send_folder(page, photos / "second")
@@ -202,7 +202,7 @@ def test_from_an_empty_folder_to_forgetting(browser: Any, tmp_path: Path, photos
         until(page, "document.querySelector('#lesson').innerText.includes('epoch 2 of')")
         page.get_by_role("button", name="Cancel").click()
         until(page, "document.querySelector('#lesson').innerText.includes('the model is as it was before')")
-        epochs(page, 30)
+        epochs(page, 8)
         taught(page, 3)
         rows = [row.locator("td").all_inner_texts() for row in page.locator("#outcome tbody tr").all()]
         falls = [int(was[:-2]) - int(now[:-2]) for was, now, _ in rows[:2]]
