@@ -17,6 +17,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def commands(page: str) -> list[list[str]]:
-    """Return the words of each command in a page's bash blocks, continued lines joined, comments dropped."""
+    """Return the words of each command in a page's bash blocks, without comments and variables set before it."""
     lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
+    words = (shlex.split(re.sub(r"^(\w+=\S+ +)+", "", line), comments=True) for line in lines)
+    return [found for found in words if found]
