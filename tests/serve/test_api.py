@@ -29,14 +29,14 @@ def test_a_model_from_first_to_last(model: Asking, photos: Path, named: list[str
     picture = files_of(photos / "first" / first[0])[0]
     [told] = model("POST", "/predict", files=[picture], params={"nearest": 2})
     itself = ExactLearner.load(model.file)
-    expected = dict(
-        zip(itself.names, itself.probabilities(photos / "first" / first[0] / picture[1][0])[0].tolist(), strict=True)
-    )
+    path = photos / "first" / first[0] / picture[1][0]
+    expected = dict(zip(itself.names, itself.probabilities(path)[0].tolist(), strict=True))
     assert {row["name"]: row["probability"] for row in told["classes"]} == pytest.approx(expected, abs=1e-4)
     assert told["nearest"][0]["cosine"] == pytest.approx(1, abs=1e-3)
     assert told["nearest"][0]["kept"] is True
     predictor = model.client.app.app.state.models.get(model.name).view.predictor
-    for threshold, none in ((None, None), (told["classes"][0]["probability"] + 1e-6, True), (0.0, False)):
+    looks = itself.looks(path).item()
+    for threshold, none in ((None, None), (looks + 0.01, True), (looks - 0.01, False)):
         predictor.threshold = threshold
         assert model("POST", "/predict", files=[picture])[0]["none_of_these"] is none
     report = model("POST", "/test", files=files_of(photos / "test"))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import png
 from PIL import Image
+from png import png
 from serving import Asking, client_of, files_of, zipped
 
 from daydream import atomic

@@ -4,11 +4,9 @@ import contextlib
 import io
 import json
 import signal
-import struct
 import subprocess
 import sys
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,24 +62,15 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-ALONE = """
-import sys
-from pathlib import Path
-from daydream.cli.main import main
-try:
-    main()
-finally:
-    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    sys.stdout.write("\\npeak " + peak.split()[1])
-"""
+ALONE = "from daydream.cli.main import main\nmain()"
 
 
-def alone(*words: str, seconds: float = 60) -> tuple[int, str, float]:
-    """Run a command in a process of its own; return its code, what it said of mistakes, and its peak memory in GB."""
+def alone(*words: str, seconds: float = 60) -> tuple[int, str]:
+    """Run a command in a process of its own; return its code and what it said of mistakes."""
     done = subprocess.run(
         [sys.executable, "-c", ALONE, *words], capture_output=True, text=True, check=False, timeout=seconds
     )
-    return done.returncode, done.stderr, int(done.stdout.rpartition("peak ")[2]) * 1024 / 1e9
+    return done.returncode, done.stderr
 
 
 class TookTooLong(BaseException):
@@ -116,20 +105,6 @@ def zipped(content: Mapping[str, bytes], how: int = zipfile.ZIP_STORED) -> bytes
 def members(model: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(model) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
-
-
-def png(path: Path, width: int, height: int, bits: int) -> Path:
-    """Write a black PNG, grey at 16 bits and in colours at 8: a few hundred bytes a million pixels."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    packer = zlib.compressobj(1)
-    row = bytes(1 + width * (2 if bits == 16 else 3))
-    pixels = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
-    head = struct.pack(">IIBBBBB", width, height, bits, 0 if bits == 16 else 2, 0, 0, 0)
-    with path.open("wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n")
-        for kind, content in ((b"IHDR", head), (b"IDAT", pixels), (b"IEND", b"")):
-            file.write(struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content)))
-    return path
 
 
 def changed(model: Path, path: Path, change: Callable[[dict[str, Any], dict[str, torch.Tensor]], None]) -> Path:

@@ -42,13 +42,15 @@ class Worker:
         self.process: asyncio.subprocess.Process | None = None
         self.path = Path()
         self.busy = False
+        self.asked = 0
+        """How many things it has been asked to do."""
         self.used = time.monotonic()
 
     async def ask(
         self, path: Path, made: dict[str, Any], what: str, heard: Heard | None = None, **words: Any
     ) -> tuple[Any, dict[str, bytes]]:
         """Have one thing done for a model; `heard` is told of the progress."""
-        self.path, self.busy = path, True
+        self.path, self.busy, self.asked = path, True, self.asked + 1
         try:
             process = await self._started()
             self._tell(process, {"do": what, "path": str(path), "made": made, **words})
@@ -100,15 +102,15 @@ class Worker:
         return said["value"], {name: await frame() for name in said["raw"]}
 
     async def cancel(self) -> None:
-        """Ask what is under way to stop; end the process if it does not."""
-        process = self.process
+        """Ask what is under way to stop; end the process if it does not. What is asked of it next goes on."""
+        process, number = self.process, self.asked
         if process is None or process.returncode is not None:
             return
         self._tell(process, {"do": "cancel"})
         until = time.monotonic() + PATIENCE
-        while self.busy and time.monotonic() < until:
+        while (under_way := self.busy and self.asked == number) and time.monotonic() < until:
             await asyncio.sleep(0.05)
-        if self.busy and process.returncode is None:
+        if under_way and process.returncode is None:
             process.kill()
 
     async def close(self) -> None:
