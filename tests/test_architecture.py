@@ -18,7 +18,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 TABLE = Path(__file__).parents[1] / "docs" / "architecture.md"
 STRANGERS = {("methods", "engine"), ("engine", "methods"), ("experiment", "learner"), ("learner", "experiment")}
 """Rooms that do not know each other, whichever comes first."""
-SHARED = {"daydream.methods.method", "daydream.methods.unified", "daydream.methods.expanding"}
+SHARED = {f"daydream.methods.{name}" for name in ("method", "unified", "expanding", "external")}
 """What methods are made of: no methods themselves."""
 OUTSIDE = {"__init__", "__main__"}
 """The package's own door: it may lead to any room, lazily."""

@@ -112,7 +112,12 @@ def test_a_recipe_brings_its_defaults_and_config_json_records_them(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("base_epochs", "blend", "erase", "counterparts", "epochs", "teach"),
-    [(160, 0.6, 0.375, 2, 60, False), (100, 0.6, 0.375, 2, 60, False), (99, 0.8, 0.0, 0, 99, True)],
+    [
+        (160, 0.6, 0.375, 2, 60, False),
+        (100, 0.6, 0.375, 2, 60, False),
+        (99, 0.8, 0.0, 0, 60, True),
+        (40, 0.8, 0.0, 0, 40, True),
+    ],
 )
 def test_a_recipe_suits_the_length_of_training(
     base_epochs: int, blend: float, erase: float, counterparts: int, epochs: int, teach: bool

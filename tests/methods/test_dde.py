@@ -26,26 +26,10 @@ from daydream.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
+METHOD = "dde"
 OFF = {"neighbours": 0, "momentum_effect": 0.0}
 K = 3
-
-
-@pytest.fixture(scope="module")
-def experiment() -> Experiment:
-    return tiny_experiment("dde", neighbours=K)
-
-
-@pytest.fixture(scope="module")
-def known(experiment: Experiment) -> State:
-    """The state when the second increment begins; to be copied, not changed."""
-    return after_task(experiment, after_task(experiment, experiment.fresh_state(), 0), 1)
-
-
-@pytest.fixture(scope="module")
-def finished(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = tmp_path_factory.mktemp("dde") / "run"
-    experiment.start(folder, Watch())
-    return RunFolder(folder)
+SETTINGS = {"neighbours": K}
 
 
 def randomly(*shape: int, seed: int = 0) -> Tensor:
@@ -194,12 +178,12 @@ def test_before_the_first_step_nothing_is_removed() -> None:
     assert torch.equal(without(weight, torch.zeros(6), 0.5), weight)
 
 
-def test_an_exported_network_predicts_as_the_method_does(finished: RunFolder, tmp_path: Path) -> None:
+def test_an_exported_network_predicts_as_the_method_does(unbroken: RunFolder, tmp_path: Path) -> None:
     experiment = tiny_experiment("dde", neighbours=K)
-    found = experiment.restore(finished)
+    found = experiment.restore(unbroken)
     assert found is not None
     state, test = found[2], experiment.stream.test
-    experiment.classifier(finished).write_safetensors(tmp_path / "net.safetensors")
+    experiment.classifier(unbroken).write_safetensors(tmp_path / "net.safetensors")
     exported = load_exported(tmp_path / "net.safetensors").scores(test.pixels.fetch(torch.arange(len(test))))
     method = experiment.method
     scores = over_images(lambda x: (method.predict(state, x).scores,), test, method.setup.prepare)[0]
@@ -241,22 +225,22 @@ def test_its_term_changes_the_weights(known: State) -> None:
     assert not trained & same(*ends)
 
 
-def test_it_resumes_inside_an_increment(finished: RunFolder, tmp_path: Path) -> None:
+def test_it_resumes_inside_an_increment(unbroken: RunFolder, tmp_path: Path) -> None:
     experiment = tiny_experiment("dde", neighbours=K)
     with pytest.raises(Interrupted):
         experiment.start(tmp_path / "run", StopIn(2, "train"))
     stopped = RunFolder.open(tmp_path / "run")
-    assert without_times(experiment.resume(stopped, Watch())) == without_times(finished.result)
-    ends = [experiment.restore(run) for run in (stopped, finished)]
+    assert without_times(experiment.resume(stopped, Watch())) == without_times(unbroken.result)
+    ends = [experiment.restore(run) for run in (stopped, unbroken)]
     assert ends[0] is not None
     assert ends[1] is not None
     assert torch.equal(ends[0][2].tensors["momentum"], ends[1][2].tensors["momentum"])
     assert set(ends[0][2].tensors) == {"momentum"}
 
 
-def test_it_adds_no_parameter(finished: RunFolder) -> None:
-    assert finished.result is not None
-    assert (finished.result["parameters"], finished.result["head_parameters"]) == (148_624, 6 * 64 + 1)
+def test_it_adds_no_parameter(unbroken: RunFolder) -> None:
+    assert unbroken.result is not None
+    assert (unbroken.result["parameters"], unbroken.result["head_parameters"]) == (148_624, 6 * 64 + 1)
 
 
 def test_it_imagines_and_fits_the_class_weights(tmp_path: Path) -> None:

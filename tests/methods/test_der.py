@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from own_images import TINY_LESSON, tiny_learner, write_classes, write_pile
-from stages_driven import after_task, batch_of, begun, drive, same, snapshot
+from stages_driven import batch_of, begun, drive, same, snapshot
 from tiny_runs import StopIn, Watch, real_training, tiny_experiment, without_times
 from torch import nn
 
@@ -25,36 +25,9 @@ from daydream.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
+METHOD = "der"
 OLD, NEW, WIDTH, BODY = 4, 2, 64, 148_624
 """Classes in the second increment of the tiny run; width and parameters of its backbone."""
-
-
-@pytest.fixture(scope="module")
-def experiment() -> Experiment:
-    return tiny_experiment("der")
-
-
-@pytest.fixture(scope="module")
-def known(experiment: Experiment) -> State:
-    """The state when the second increment begins; to be copied, not changed."""
-    return after_task(experiment, after_task(experiment, experiment.fresh_state(), 0), 1)
-
-
-@pytest.fixture(scope="module")
-def task(experiment: Experiment) -> Task:
-    return experiment.stream.task(2)
-
-
-@pytest.fixture(scope="module")
-def stages(experiment: Experiment, task: Task) -> list[Stage]:
-    return experiment.stages(task)
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = tmp_path_factory.mktemp("der") / "run"
-    tiny_experiment("der").start(folder, Watch())
-    return RunFolder(folder)
 
 
 def body_of(net: nn.Module) -> dict[str, torch.Tensor]:

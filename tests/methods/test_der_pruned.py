@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 import torch
 from own_images import TINY_LESSON, tiny_learner, write_classes
-from stages_driven import after_task, batch_of, begun, drive, snapshot
+from stages_driven import batch_of, begun, drive, snapshot
 from tiny_runs import StopIn, Watch, real_training, tiny_experiment, without_times
 
 from daydream import Learner
@@ -25,27 +25,9 @@ from daydream.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
-BODY = 148_624
-HARD = {"sparsity": 8.0, "gate_lr": 30.0, "keep": 0.0}
+METHOD, BODY = "der-pruned", 148_624
+SETTINGS = {"sparsity": 8.0, "gate_lr": 30.0, "keep": 0.0}
 """Settings under which gates shut within two epochs."""
-
-
-@pytest.fixture(scope="module")
-def experiment() -> Experiment:
-    return tiny_experiment("der-pruned", **HARD)
-
-
-@pytest.fixture(scope="module")
-def known(experiment: Experiment) -> State:
-    """The state when the second increment begins; to be copied, not changed."""
-    return after_task(experiment, after_task(experiment, experiment.fresh_state(), 0), 1)
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = tmp_path_factory.mktemp("pruned") / "run"
-    tiny_experiment("der-pruned", **HARD).start(folder, Watch())
-    return RunFolder(folder)
 
 
 def test_sharpness_rises_within_an_epoch() -> None:
@@ -83,7 +65,7 @@ def test_gates_train_without_weight_decay_and_stay_within_bounds(experiment: Exp
 def test_the_sparsity_loss_falls_and_a_larger_weight_keeps_less() -> None:
     shares = {}
     for weight in (0.5, 3.0, 12.0):
-        experiment = tiny_experiment("der-pruned", **{**HARD, "sparsity": weight}, base_epochs=6)
+        experiment = tiny_experiment("der-pruned", **{**SETTINGS, "sparsity": weight}, base_epochs=6)
         train, prune, *_ = experiment.stages(experiment.stream.task(0))
         state = begun(experiment.fresh_state(), train)
         before = snapshot(network(state))
@@ -141,7 +123,7 @@ def test_the_sparsity_loss_is_the_share_that_the_masks_leave(experiment: Experim
     state = begun(experiment.fresh_state(), train)
     batch = batch_of(train, state, 0)
     with torch.no_grad():
-        found = float(train.losses(state, batch)["sparsity"]) / HARD["sparsity"]
+        found = float(train.losses(state, batch)["sparsity"]) / SETTINGS["sparsity"]
     s = float(batch.scalars["sharpness"])
     assert s == pytest.approx(1 / 400)
     kept = whole = 0.0
@@ -158,11 +140,11 @@ def test_the_sparsity_loss_is_the_share_that_the_masks_leave(experiment: Experim
     assert found == pytest.approx(kept / whole, rel=1e-4)
 
 
-def test_parameters_are_those_left(finished: RunFolder) -> None:
-    result = finished.result
+def test_parameters_are_those_left(unbroken: RunFolder) -> None:
+    result = unbroken.result
     assert result is not None
     counts = [row["parameters"] for row in result["tasks"]]
-    kept = [row["kept"] for row in finished.metrics() if row["kind"] == "report"]
+    kept = [row["kept"] for row in unbroken.metrics() if row["kind"] == "report"]
     assert len(kept) == 3
     assert all(0.01 < share < 0.99 for share in kept)
     assert counts == [round(sum(kept[: i + 1]) * BODY) for i in range(3)]
@@ -171,16 +153,16 @@ def test_parameters_are_those_left(finished: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("place", [(0, "train"), (1, "expand"), (1, "balance"), (2, "expand")])
-def test_it_resumes_in_each_stage(place: tuple[int, str], tmp_path: Path, finished: RunFolder) -> None:
+def test_it_resumes_in_each_stage(place: tuple[int, str], tmp_path: Path, unbroken: RunFolder) -> None:
     with pytest.raises(Interrupted):
-        tiny_experiment("der-pruned", **HARD).start(tmp_path / "run", StopIn(*place))
-    result = tiny_experiment("der-pruned", **HARD).resume(RunFolder.open(tmp_path / "run"), Watch())
-    assert without_times(result) == without_times(finished.result)
+        tiny_experiment("der-pruned", **SETTINGS).start(tmp_path / "run", StopIn(*place))
+    result = tiny_experiment("der-pruned", **SETTINGS).resume(RunFolder.open(tmp_path / "run"), Watch())
+    assert without_times(result) == without_times(unbroken.result)
 
 
-def test_a_pruned_network_is_exported(finished: RunFolder, tmp_path: Path) -> None:
-    experiment = tiny_experiment("der-pruned", **HARD)
-    classifier = experiment.classifier(finished)
+def test_a_pruned_network_is_exported(unbroken: RunFolder, tmp_path: Path) -> None:
+    experiment = tiny_experiment("der-pruned", **SETTINGS)
+    classifier = experiment.classifier(unbroken)
     classifier.write_onnx(tmp_path / "net.onnx")
     x = classifier.prepare(experiment.stream.test.pixels.fetch(torch.arange(8)))
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from own_images import tiny_learner, write_classes
-from stages_driven import after_task, batch_of, begun, drive, same, snapshot
+from stages_driven import batch_of, begun, drive, same, snapshot
 from tiny_runs import StopIn, Watch, real_training, tiny_experiment, without_times
 
 from daydream.engine import Interrupted
@@ -24,29 +24,9 @@ from daydream.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
+METHOD = "foster"
 OLD, NEW, WIDTH, BODY = 4, 2, 64, 148_624
 """Classes in the second increment of the tiny run; width and parameters of its backbone."""
-
-
-@pytest.fixture(scope="module")
-def experiment() -> Experiment:
-    return tiny_experiment("foster")
-
-
-@pytest.fixture(scope="module")
-def known(experiment: Experiment) -> State:
-    """The state when the second increment begins; to be copied, not changed."""
-    return after_task(experiment, after_task(experiment, experiment.fresh_state(), 0), 1)
-
-
-@pytest.fixture(scope="module")
-def task(experiment: Experiment) -> Task:
-    return experiment.stream.task(2)
-
-
-@pytest.fixture(scope="module")
-def stages(experiment: Experiment, task: Task) -> list[Stage]:
-    return experiment.stages(task)
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +35,6 @@ def boosted(experiment: Experiment, known: State, stages: list[Stage]) -> State:
     state = begun(known, stages[0])
     drive(experiment, state, 2, stages[0])
     return begun(state, stages[1])
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = tmp_path_factory.mktemp("foster") / "run"
-    tiny_experiment("foster").start(folder, Watch())
-    return RunFolder(folder)
 
 
 def test_the_second_starts_as_the_old_one_and_the_head_with_the_old_head(known: State, stages: list[Stage]) -> None:

@@ -31,23 +31,7 @@ from daydream.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
-OLD = 4
-
-
-@pytest.fixture(scope="module")
-def experiment() -> Experiment:
-    return tiny_experiment("tpcil")
-
-
-@pytest.fixture(scope="module")
-def known(experiment: Experiment) -> State:
-    """The state when the second increment begins; to be copied, not changed."""
-    return after_task(experiment, after_task(experiment, experiment.fresh_state(), 0), 1)
-
-
-@pytest.fixture(scope="module")
-def unbroken(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    return experiment.start(tmp_path_factory.mktemp("tpcil") / "run", Watch())
+METHOD, OLD = "tpcil", 4
 
 
 def randomly(*shape: int, seed: int = 0) -> Tensor:
@@ -254,16 +238,18 @@ def test_without_its_term_it_is_plain_replay_to_the_bit_and_with_it_all_weights_
     assert not same(off, on) & weights
 
 
-def test_it_resumes_inside_an_increment(tmp_path: Path, experiment: Experiment, unbroken: dict[str, object]) -> None:
+def test_it_resumes_inside_an_increment(tmp_path: Path, experiment: Experiment, unbroken: RunFolder) -> None:
     with pytest.raises(Interrupted):
         experiment.start(tmp_path / "run", StopIn(2, "train"))
     result = experiment.resume(RunFolder.open(tmp_path / "run"), Watch())
-    assert without_times(result) == without_times(unbroken)
+    assert without_times(result) == without_times(unbroken.result)
 
 
-def test_it_adds_no_parameter(unbroken: dict[str, object]) -> None:
-    assert (unbroken["parameters"], unbroken["head_parameters"]) == (148_624, 6 * 64 + 1)
-    assert unbroken["reports"] == "cnn"
+def test_it_adds_no_parameter(unbroken: RunFolder) -> None:
+    result = unbroken.result
+    assert result is not None
+    assert (result["parameters"], result["head_parameters"]) == (148_624, 6 * 64 + 1)
+    assert result["reports"] == "cnn"
 
 
 def test_it_carries_the_parts(tmp_path: Path) -> None:

@@ -160,9 +160,8 @@ class Expanding(Method[E]):
     def balance(self, task: Task) -> Stage:
         """Return the stage that fits the head anew to a random subset with as many images of each class (3.4)."""
         settings = self.settings
-        held = self.setup.budget.held(task.num_old) if task.num_exemplars is None else task.num_exemplars
         fewest = int(task.train.counts()[task.num_old : task.num_seen].min())
-        count = min(max(1, held // task.num_old), fewest) * task.num_seen
+        count = min(max(1, self.held(task) // task.num_old), fewest) * task.num_seen
         size = min(settings.batch_size, count)
 
         def streams(state: State) -> Mapping[str, Batches]:

@@ -19,7 +19,6 @@ augmentation are the run's; a batch holds new images, exemplars and unlabelled i
 no remainder that does not divide by the classes; batch norm rests while the head is fitted.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -29,34 +28,24 @@ import torch
 from torch import Tensor
 
 from daydream import rng
-from daydream.methods.method import (
-    Method,
-    RebalancingSettings,
-    all_but_old_classes,
-    memory_names,
-    network,
-    split_batch,
-    unclamped,
-)
-from daydream.protocol.inference import over_images
+from daydream.methods.external import SAMPLED, External, ExternalSettings
+from daydream.methods.method import all_but_old_classes, network, unclamped
 from daydream.protocol.memory import at_random
-from daydream.protocol.stream import Stream, Task
+from daydream.protocol.stream import Task
 from daydream.settings import flag, require, setting
 from daydream.stages import losses as loss
 from daydream.stages import schedules
-from daydream.stages.global_distillation import balances, objective, sampled
-from daydream.stages.stage import Batch, Batches, Group, Losses, Stage, State
-
-log = logging.getLogger("daydream")
+from daydream.stages.global_distillation import balances, objective
+from daydream.stages.stage import Batch, Group, Losses, Stage, State
 
 TEACHER_FALLS = schedules.step_down((120, 160, 180), of=200)
 FALLS = schedules.step_down((120, 160, 170), of=180)
 FINETUNE_FALLS = schedules.step_down((10, 15), of=20)
-SAMPLED, BALANCE = "pile.external", "balance"
+BALANCE = "balance"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GDSettings(RebalancingSettings):
+class GDSettings(ExternalSettings):
     """Settings of global distillation."""
 
     base_epochs: int = setting(200, "epochs of the base task (released code)")
@@ -74,10 +63,6 @@ class GDSettings(RebalancingSettings):
     finetune_lr: float = setting(
         0.01, "learning rate of that, x0.1 after 1/2 and 3/4 of its epochs (released code)", expert=True
     )
-    external: float = setting(1.0, "unlabelled images of a task for each labelled one (released code)")
-    ood: float = setting(
-        0.7, "share of them that is drawn at random, not by the old classes' scores (released code)", expert=True
-    )
     confidence: float = setting(
         1.0, "weight of the calibration by images of no class of the task (released code)", expert=True
     )
@@ -86,20 +71,17 @@ class GDSettings(RebalancingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.batch_size >= 3, "--batch-size must be at least 3: new images, exemplars and unlabelled ones")
         require(self.temperature > 0, f"--temperature {self.temperature} must be above 0")
-        require(0 <= self.ood <= 1, f"--ood {self.ood} must lie between 0 and 1")
-        for name in ("external", "confidence", "distillation"):
+        for name in ("confidence", "distillation"):
             require(getattr(self, name) >= 0, f"{flag(name)} {getattr(self, name)} must not be negative")
         epochs = self.teacher_epochs
         require(epochs is None or epochs >= 1, f"--teacher-epochs {epochs} must be at least 1")
 
 
-class GD(Method[GDSettings]):
+class GD(External[GDSettings]):
     """Distillation from the old network, a teacher of the new classes and both together, on unlabelled images too."""
 
     Settings = GDSettings
-    needs_pile = True
     reports = "cnn"
     head = "linear"
     carries = frozenset({"blend", "erase", "augment"})
@@ -111,17 +93,6 @@ class GD(Method[GDSettings]):
         }
     )
 
-    def check(self, stream: Stream) -> None:
-        counts, most = stream.train.counts(), 0
-        for task, size in enumerate(stream.sizes):
-            old = sum(stream.sizes[:task])
-            labelled = int(counts[old : old + size].sum()) + self.setup.budget.held(old)
-            most = max(most, round(self.settings.external * labelled))
-        if len(self.pile) < most:
-            log.info(
-                "gd would take %d unlabelled images; the pile has %d: it takes what there is", most, len(self.pile)
-            )
-
     def schedule(self, epoch: int, epochs: int) -> float:
         return TEACHER_FALLS(epoch, epochs)
 
@@ -130,45 +101,6 @@ class GD(Method[GDSettings]):
             return [self.sample(task), self.base(task), self.select(task)]
         train = self.train(task)
         return [self.sample(task), self.teacher(task), train, self.finetune(task, train), self.select(task)]
-
-    # What a batch holds.
-
-    def sampled(self, task: Task) -> int:
-        """Return how many unlabelled images a task uses."""
-        return min(len(self.pile), round(self.settings.external * (len(task.train) + self.held(task))))
-
-    def sizes(self, task: Task) -> dict[str, int]:
-        """Return how many images of each stream make a batch, in the proportion of what there is."""
-        new, old, external = len(task.train), self.held(task), self.sampled(task)
-        size = self.settings.batch_size
-        labelled = max(2, split_batch(size, new + old, external)[0]) if external else size
-        num_new = split_batch(labelled, new, old)[0] if old else labelled
-        found = {"new": num_new, "old": labelled - num_new, "external": size - labelled}
-        return {name: count for name, count in found.items() if count}
-
-    def steps(self, task: Task) -> int:
-        return ceil((len(task.train) + self.held(task) + self.sampled(task)) / self.settings.batch_size)
-
-    def streams(self, task: Task, state: State) -> Mapping[str, Batches]:
-        """Return new images, exemplars and unlabelled images, those there are."""
-        sets = {"new": task.train, "old": state.memory.as_set(memory_names(task))}
-        sets["external"] = self.pile.select(state.tensors[SAMPLED])
-        augment = self.setup.augment
-        return {name: Batches(images=sets[name], size=size, augment=augment) for name, size in self.sizes(task).items()}
-
-    # The stages.
-
-    def sample(self, task: Task) -> Stage:
-        """Return the stage that chooses the unlabelled images of a task by the network as it is, or at random."""
-
-        def begin(state: State) -> None:
-            draws, count = rng.generator(self.setup.seed, "external", task.index), self.sampled(task)
-            scores = torch.zeros(len(self.pile), 0)
-            if not task.is_base:
-                scores = over_images(lambda x: (self.predict(state, x).scores,), self.pile, self.setup.prepare)[0]
-            state.tensors[SAMPLED] = sampled(scores, count, self.settings.ood, draws)
-
-        return Stage(name="sample", begin=begin)
 
     def calibrated(self, task: Task, name: str) -> Losses:
         """Return cross-entropy of new images among new classes, and the divergence from uniform of all others."""
@@ -254,6 +186,10 @@ class GD(Method[GDSettings]):
             del state.tensors[SAMPLED]
 
         return Stage(name="select", begin=begin)
+
+    def choose(self, features: Tensor, labels: Tensor, quota: int) -> tuple[Tensor, Tensor]:
+        """Choose at random too where a lesson gives known classes again."""
+        return at_random(labels, quota, rng.generator(self.setup.seed, "memory"))
 
     def objective(self, task: Task, state: State, batch: Batch) -> Mapping[str, Tensor]:
         """Return the losses of section 3.2, each image by its class's weight where there are such: in `finetune`."""
