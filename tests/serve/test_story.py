@@ -44,7 +44,7 @@ def opened(browser: Any, address: str, name: str, scheme: str = "light", size: A
     httpx.post(f"{address}/api/models", json={"name": name, **TINY}, timeout=60).raise_for_status()
     page, wrong = visited(browser, address, scheme, size)
     page.locator("#model").select_option(name)
-    page.wait_for_selector("#teach")
+    drawn(page)
     return page, wrong
 
 
@@ -60,6 +60,12 @@ def visited(browser: Any, address: str, scheme: str = "light", size: Any = WIDE)
     )
     page.goto(address)
     return page, wrong
+
+
+def drawn(page: Any) -> None:
+    """Wait until the page has drawn what was chosen: until then it may take the focus from what goes away."""
+    page.wait_for_selector("#teach")
+    page.wait_for_selector("main:not([aria-busy])")
 
 
 def shot(page: Any, name: str) -> None:
@@ -108,9 +114,13 @@ def in_dialog(page: Any, text: str, yes: str, choice: str = "") -> None:
         texts = [option.inner_text() for option in dialog.query_selector_all("option")]
         dialog.query_selector("select").select_option(next(one for one in texts if one.startswith(choice)))
     dialog.query_selector(f"button:text-is('{yes}')").click()
+    until_gone(page, dialog)
+
+
+def until_gone(page: Any, node: Any) -> None:
     last = time.monotonic() + 20
-    while dialog.evaluate("(node) => node.isConnected"):
-        assert time.monotonic() < last, dialog.inner_text()
+    while node.evaluate("(node) => node.isConnected"):
+        assert time.monotonic() < last, node.inner_text()
         page.wait_for_timeout(20)
 
 
@@ -217,6 +227,7 @@ def test_from_an_empty_folder_to_forgetting(browser: Any, tmp_path: Path, photos
         page.get_by_role("tab", name="Mend").click()
         until(page, "document.querySelector('#mend').innerText.includes('Only the exact learner')")
         page.get_by_role("tab", name="Classes").click()
+        drawn(page)
         page.locator("#undo").focus()
         page.keyboard.press("Enter")
         until(page, "document.querySelector('#lesson').innerText.includes('8 pictures of 1 new class')")
@@ -296,6 +307,35 @@ def test_what_a_screen_reader_finds(browser: Any, address: str, photos: Path) ->
     page.wait_for_selector("article")
     assert page.locator("article").count() > 15
     shot(page, "api")
+    assert wrong == []
+    page.close()
+
+
+def test_what_was_begun_stays_when_the_page_is_drawn_anew(browser: Any, address: str, photos: Path) -> None:
+    """Someone types a name and a number, looks for pictures in another window, and comes back."""
+    page, wrong = opened(browser, address, "begun")
+    adapting = {"name": "other", "method": "finetune", **TINY}
+    httpx.post(f"{address}/api/models", json=adapting, timeout=60).raise_for_status()
+    page.reload()
+    page.locator("#model").select_option("other")
+    drawn(page)
+    send_folder(page, photos / "first")
+    drawn(page)
+    epochs(page, 7)
+    field = page.get_by_placeholder("name of a new class")
+    field.fill("hedgehog")
+    wall = page.query_selector(".class")
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    until_gone(page, wall)
+    drawn(page)
+    assert field.input_value() == "hedgehog"
+    assert page.evaluate("document.activeElement.placeholder") == "name of a new class"
+    assert page.locator("#epochs").input_value() == "7"
+    assert "7 epochs, about" in page.locator("#lesson").inner_text()
+    page.locator("#model").select_option("begun")
+    page.wait_for_selector(".class", state="detached")
+    drawn(page)
+    assert field.input_value() == ""
     assert wrong == []
     page.close()
 

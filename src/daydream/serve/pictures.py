@@ -30,6 +30,8 @@ from daydream.serve.refusal import Refusal, class_name
 NAME = re.compile(r"(?P<id>[0-9a-f]{16})\.(jpg|png|webp|bmp|gif)")
 PART = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]{{8}}\.part")
 """What `atomic` calls a picture that is being written."""
+NOTE = re.compile(r"\.(journal|new|right|upload-[0-9a-f]{16})\.json\.[0-9a-f]{8}\.part")
+"""And what it calls a note of what is under way."""
 SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "GIF": "gif"}
 LESSON = re.compile(r"lesson-[0-9a-f]{16}")
 """The folder of a lesson under way."""
@@ -84,11 +86,13 @@ class Pictures:
         self._kept: dict[str, Kept] = {}
 
     def open(self) -> None:
-        """Take away what a killed server left half done, by its exact name: parts of pictures, folders of a lesson."""
+        """Take away what a killed server left half done, by its exact name: parts of files, folders of a lesson."""
         folders = self._folders().values()
         for entry in entries_of(self.folder):
             if LESSON.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)
+            elif NOTE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                os.unlink(entry.path)
         for folder in folders:
             for entry in entries_of(folder):
                 if PART.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):

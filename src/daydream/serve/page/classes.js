@@ -8,13 +8,16 @@ const PAGE = 100;
 const RETRY = 3000;
 const chosen = new Set();
 let following = null;
+// What a person has begun to say and not yet sent stays when the page is drawn anew.
+let draft = {};
 let place;
 let refresh;
 
 export async function showClasses(node, again) {
   [place, refresh] = [node, again];
-  chosen.clear();
+  unmark();
   const { about } = api.state;
+  if (draft.model !== api.state.model) draft = { model: api.state.model, name: "" };
   const lesson = el("div", { className: "card", id: "lesson" });
   const wall = el("div", { className: "wall" }, ...about.classes.map(card));
   const drops = el("div", { className: "drops" },
@@ -28,7 +31,8 @@ export async function showClasses(node, again) {
 }
 
 function newClass() {
-  const name = el("input", { placeholder: "name of a new class", "aria-label": "Name of a new class", maxLength: 100 });
+  const name = el("input", { placeholder: "name of a new class", "aria-label": "Name of a new class", maxLength: 100, value: draft.name });
+  name.addEventListener("input", () => { draft.name = name.value; });
   const named = (then) => () => {
     if (name.value.trim()) return then(name.value.trim());
     say("Name the class first", true);
@@ -50,6 +54,7 @@ async function take(files, query) {
     const line = el("span", {}, `0 of ${files.length} sent`);
     show(place.querySelector("#sending"), el("div", { className: "card row" }, bar, line));
     const came = await api.upload(files, query, (done, total) => { bar.value = done; line.textContent = `${done} of ${total} sent`; });
+    if (query.class === draft.name.trim()) draft.name = "";
     const count = Object.values(came.kept).reduce((a, b) => a + b, 0);
     const left = [came.doubled ? `${came.doubled} were here before` : "", came.passed_over ? `${came.passed_over} passed over` : ""];
     say([`${count} pictures kept`, ...left].filter(Boolean).join(", "));
@@ -105,12 +110,17 @@ async function all(row, pictures, more) {
   if (pictures.children.length >= found.total) more.remove();
 }
 
+function unmark() {
+  chosen.clear();
+  tools();
+}
+
 // What can be done with the pictures that are marked.
 function tools() {
   document.querySelector("#marked")?.remove();
   if (!chosen.size) return;
   const ids = [...chosen];
-  const done = async (line) => { await refresh(); document.querySelector("#marked")?.remove(); say(line); };
+  const done = async (line) => { unmark(); await refresh(); say(line); };
   document.body.append(el("div", { id: "marked", className: "card row", role: "toolbar", "aria-label": "marked pictures" },
     el("span", {}, `${ids.length} marked`),
     button("Move", async () => {
@@ -154,15 +164,21 @@ async function lessonCard(node) {
     running(node, lesson);
     return;
   }
-  const estimate = await api.get("/lessons/estimate");
+  const estimate = await api.get(draft.epochs ? `/lessons/estimate?epochs=${draft.epochs}` : "/lessons/estimate");
   const said = el("p", {}, estimate.sentence);
   const wanted = settings(estimate, said);
-  const teach = button(estimate.goes_on ? "Go on" : "Teach", async () => { running(node, await api.post("/lessons", wanted.given())); }, { className: "main", id: "teach" });
-  const afresh = button("Begin afresh", async () => { running(node, await api.post("/lessons", { afresh: true })); }, { id: "afresh" });
+  const teach = button(estimate.goes_on ? "Go on" : "Teach", async () => { await begun(node, wanted.given()); }, { className: "main", id: "teach" });
+  const afresh = button("Begin afresh", async () => { await begun(node, { afresh: true }); }, { id: "afresh" });
   const undo = button("Undo the last lesson", () => undone(), { id: "undo" });
   if (!estimate.images) teach.disabled = true;
   show(node, el("div", { className: "row" }, said, el("span", { className: "space" }),
     api.state.about.can_undo ? undo : null, estimate.kept ? afresh : null, teach), wanted.node, lesson ? outcome(lesson) : null);
+}
+
+async function begun(node, given) {
+  const lesson = await api.post("/lessons", given);
+  draft = { model: draft.model, name: draft.name };
+  running(node, lesson);
 }
 
 // What can be said of a lesson whose network trains; the exact learner has no such settings.
@@ -171,9 +187,12 @@ function settings(estimate, said) {
   if (about.kind === "exact" || !estimate.images || estimate.goes_on) return { node: null, given: () => ({}) };
   const epochs = el("input", { type: "number", min: 1, max: 10000, value: estimate.epochs, id: "epochs" });
   epochs.addEventListener("change", () => attempt(async () => {
-    if (epochs.reportValidity()) said.textContent = (await api.get(`/lessons/estimate?epochs=${epochs.value}`)).sentence;
+    if (!epochs.reportValidity()) return;
+    draft.epochs = epochs.value;
+    said.textContent = (await api.get(`/lessons/estimate?epochs=${epochs.value}`)).sentence;
   }));
-  const pile = el("input", { type: "checkbox", id: "unlabelled", checked: about.uses_unlabelled === "must" });
+  const pile = el("input", { type: "checkbox", id: "unlabelled", checked: draft.unlabelled ?? about.uses_unlabelled === "must" });
+  pile.addEventListener("change", () => { draft.unlabelled = pile.checked; });
   const offers = about.uses_unlabelled !== "no" && about.unlabelled;
   const must = about.uses_unlabelled === "must" && !about.unlabelled ? el("span", { className: "quiet" }, "Its method needs unlabelled pictures: drop some.") : null;
   return {

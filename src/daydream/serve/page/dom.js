@@ -42,24 +42,30 @@ export async function attempt(action) {
 export function button(text, action, properties = {}) {
   const node = el("button", { type: "button", ...properties }, text);
   node.addEventListener("click", async () => {
-    const [had, card] = [document.activeElement === node, node.closest("[aria-label]")?.ariaLabel];
-    node.disabled = true;
-    await attempt(action);
-    node.disabled = false;
-    if (had) keepFocus(node, text, card);
+    await keepingFocus(async () => {
+      node.disabled = true;
+      await attempt(action);
+      node.disabled = false;
+    });
   });
   return node;
 }
 
-// Whoever works by keys stays where they were, or close by, when what they pressed was drawn anew.
-function keepFocus(node, text, card) {
-  if (document.activeElement && document.activeElement !== document.body) return;
-  const buttons = [...document.querySelectorAll("main > section:not([hidden]) button:not(:disabled)")];
-  const alike = buttons.filter((one) => one.textContent === text);
-  const near = alike.find((one) => one.closest("[aria-label]")?.ariaLabel === card);
-  const again = node.isConnected && !node.closest("[hidden]") ? node : (node.id && byId(node.id)) || near || byId("main");
-  again.focus();
+// Whoever works by keys stays where they were, or close by, when what they were on is drawn anew.
+export async function keepingFocus(action) {
+  const [node, card] = [document.activeElement, within(document.activeElement)];
+  await action();
+  if (lost(node) || !lost(document.activeElement)) return;
+  const again = [...document.querySelectorAll("main > section:not([hidden]) :is(button, input, select):not(:disabled)")];
+  const alike = again.filter((one) => called(one) === called(node));
+  const near = alike.find((one) => within(one) === card);
+  const kept = node.isConnected && !node.closest("[hidden]") ? node : (node.id && byId(node.id)) || near || byId("main");
+  kept.focus();
 }
+
+const called = (node) => node.ariaLabel || node.textContent;
+const within = (node) => node?.parentElement?.closest("[aria-label]")?.ariaLabel;
+const lost = (node) => !node || node === document.body;
 
 // Asks in a dialog; resolves to the text given, to "" where none was asked for, or to null.
 export function ask(question, { value = null, choices = null, yes = "OK" } = {}) {

@@ -1,7 +1,7 @@
 // The page: which model, which tab, and what is to be told.
 
 import * as api from "./api.js";
-import { ask, attempt, byId, button, el, say, show } from "./dom.js";
+import { ask, attempt, byId, button, el, keepingFocus, say, show } from "./dom.js";
 import { showClasses } from "./classes.js";
 import { showExport } from "./export.js";
 import { showHistory } from "./history.js";
@@ -11,10 +11,21 @@ import { showTry } from "./try.js";
 const TABS = { classes: showClasses, try: showTry, mend: showMend, history: showHistory, export: showExport };
 let current = "classes";
 
+let drawings = 0;
+
+// Draws what is looked at anew; an older answer never covers a newer one.
 export async function refresh() {
-  api.state.about = await api.about();
-  notices();
-  await TABS[current](byId(current), refresh);
+  const mine = ++drawings;
+  byId("main").setAttribute("aria-busy", "true");
+  try {
+    const about = await api.about();
+    if (mine !== drawings) return;
+    api.state.about = about;
+    notices();
+    await keepingFocus(() => TABS[current](byId(current), refresh));
+  } finally {
+    if (mine === drawings) byId("main").removeAttribute("aria-busy");
+  }
 }
 
 function notices() {
