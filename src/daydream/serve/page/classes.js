@@ -1,7 +1,7 @@
 // The wall of classes, what comes in, and the lesson.
 
 import * as api from "./api.js";
-import { ask, attempt, button, el, percent, say, show } from "./dom.js";
+import { ask, attempt, button, counted, el, percent, say, show } from "./dom.js";
 import { camera, dropPlace, takesDrops } from "./files.js";
 
 const PAGE = 100;
@@ -57,10 +57,10 @@ async function take(files, query) {
     if (query.class === draft.name.trim()) draft.name = "";
     const count = Object.values(came.kept).reduce((a, b) => a + b, 0);
     const left = [came.doubled ? `${came.doubled} were here before` : "", came.passed_over ? `${came.passed_over} passed over` : ""];
-    say([`${count} pictures kept`, ...left].filter(Boolean).join(", "));
+    say([`${counted(count, "picture")} kept`, ...left].filter(Boolean).join(", "));
     await refresh();
     if (came.why.length) show(place.querySelector("#sending"),
-      el("details", { className: "card" }, el("summary", {}, `${came.passed_over} files were passed over`), el("ul", {}, ...came.why.map((why) => el("li", {}, why)))));
+      el("details", { className: "card" }, el("summary", {}, `${counted(came.passed_over, "file")} passed over`), el("ul", {}, ...came.why.map((why) => el("li", {}, why)))));
   });
   if (place.querySelector("#sending progress")) show(place.querySelector("#sending"));
 }
@@ -128,7 +128,7 @@ function tools() {
       if (to) { await api.post("/pictures/move", { ids, to }); await done(`${ids.length} moved to ${to}`); }
     }),
     button("Delete", async () => {
-      if (await ask(`Delete ${ids.length} pictures? The model forgets those it has learnt.`, { yes: "Delete" }) === null) return;
+      if (await ask(`Delete ${counted(ids.length, "picture")}? The model forgets what it has learnt of ${ids.length === 1 ? "it" : "them"}.`, { yes: "Delete" }) === null) return;
       await api.post("/pictures/delete", { ids });
       await done(`${ids.length} deleted`);
     }, { className: "danger" })));
@@ -244,7 +244,7 @@ function outcome(lesson) {
     return el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, percent(was)), el("td", {}, percent(is)), el("td", { className: mood }, shown));
   });
   return el("details", { open: names.length <= 12, id: "outcome" },
-    el("summary", {}, `The last lesson: ${lesson.images} pictures in ${lesson.seconds.toFixed(0)} s`),
+    el("summary", {}, `The last lesson: ${counted(lesson.images, "picture")} in ${lesson.seconds.toFixed(0)} s`),
     el("div", { className: "scroll" }, el("table", {},
       el("thead", {}, el("tr", {}, ...["class", "before", "after", "change"].map((head) => el("th", { scope: "col" }, head)))),
       el("tbody", {}, ...rows))),

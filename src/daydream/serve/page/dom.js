@@ -89,4 +89,6 @@ export function ask(question, { value = null, choices = null, yes = "OK" } = {})
   });
 }
 
+export const counted = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
+
 export const percent = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(0)} %`);
