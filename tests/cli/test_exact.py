@@ -122,6 +122,7 @@ def test_a_doubled_picture_is_named_by_its_file(
     doubled = [row for row in rows if row["kind"] == "doubled" and row["path"]]
     assert {row["path"] for row in doubled} == {str(folder / name / "same.png") for name in ("day", "night")}
     assert str(folder / "day" / "same.png") in done(capsys, "doubts", model, folder)
+    assert f"daydream doubts {model} FOLDER" in call(capsys, "doubts", str(model))[2]
 
 
 def test_one_picture_in_two_classes_is_named_by_both_its_files(

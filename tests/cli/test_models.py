@@ -241,7 +241,7 @@ def test_a_mistake_is_one_line_and_changes_nothing(
         (["learn", "nowhere/new.daydream", b], "nowhere is not a folder: the model cannot be saved there"),
         (["learn", "new.daydream", b, "--device", "abacus"], "--device abacus is not a device"),
         (["test", model, b], "which the model does not know"),
-        (["predict", model, "nowhere.png"], "no image to judge in nowhere.png"),
+        (["predict", model, "nowhere.png"], "no image to judge in nowhere.png (No such file or directory)"),
         (["predict", model, "empty"], "no image to judge in empty"),
         (["export", model], "--onnx FILE or --safetensors FILE"),
         (["export", "empty"], "empty is not a run"),

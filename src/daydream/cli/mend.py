@@ -1,6 +1,7 @@
 """The commands that change what a model knows, or say what should be: forget, rename, merge, undo, doubts, next."""
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -19,6 +20,8 @@ from daydream.learner.opening import Teachable
 
 if TYPE_CHECKING:
     from daydream.learner.exact_learner import ExactLearner
+
+log = logging.getLogger("daydream")
 
 Classes = Annotated[list[str] | None, typer.Argument(help="names of classes")]
 
@@ -133,6 +136,8 @@ def doubts(
     from daydream.cli.model_tables import doubts_table
 
     console().print(doubts_table(rows) if rows else f"{model}: no picture looks wrong", highlight=False)
+    if rows and folder is None:
+        log.info("to see which files these are, name the folder they came from: daydream doubts %s FOLDER", model)
 
 
 def files_of(folder: Path, size: int) -> dict[int, list[str]]:

@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from daydream.errors import UserError
 
@@ -185,8 +185,17 @@ def decode_group(paths: Sequence[str], canvas: int) -> Decoding:
             except MemoryError:
                 raise
             except Exception as error:  # a damaged file can raise nearly anything
-                failures[i] = " ".join(f"{type(error).__name__}: {error}".split())
+                failures[i] = why(error)
     return Decoding(pixels, failures)
+
+
+def why(error: Exception) -> str:
+    """Say in words why a file could not be decoded."""
+    if isinstance(error, UnidentifiedImageError):
+        return "it is no picture that can be read"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
