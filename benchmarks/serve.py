@@ -51,7 +51,9 @@ def predict(files: list[UploadFile]):
     p = np.exp((logits - logits.max(1, keepdims=True)) / temperature)
     p /= p.sum(1, keepdims=True)
     return [dict(zip(names, map(float, row))) for row in p]
-listener = socket.create_server(("127.0.0.1", 0))
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+listener.bind(("127.0.0.1", 0))
+listener.listen()
 print(f"bare: http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
 uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
 """

@@ -1,5 +1,7 @@
 """The API from end to end, in this process: a model is named, taught, asked, mended, undone and written out."""
 
+import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from serving import Asking, files_of
 
+from daydream.cli.serve import bound
 from daydream.learner.exact_learner import ExactLearner
 
 
@@ -120,3 +123,24 @@ def test_the_api_says_what_it_is(client: TestClient) -> None:
     for methods in spec["paths"].values():
         for about in methods.values():
             assert {"400", "401", "403", "404", "409", "413", "422", "500", "507"} <= set(about["responses"])
+
+
+def test_answers_are_sent_at_once() -> None:
+    """A connection that gathers what it sends holds every answer back for 40 ms."""
+
+    async def asked() -> int:
+        gathers: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def met(_: Any, writer: asyncio.StreamWriter) -> None:
+            own = writer.get_extra_info("socket")
+            gathers.set_result(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listener = bound("127.0.0.1", 0)
+        async with await asyncio.start_server(met, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            found = await gathers
+            writer.close()
+        return found
+
+    assert asyncio.run(asked()) != 0

@@ -88,9 +88,12 @@ def check_place(model: Path) -> None:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there."""
+    """Return a socket that listens there.
+
+    Its protocol is named: asyncio else leaves its connections to gather what they send, 40 ms for each answer.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
