@@ -124,6 +124,7 @@ def lying(made: Path) -> bytes:
         (lambda made: zipped({**members(made), "more.pkl": b"cos\nsystem\n."}), "members are not a model's"),
         (lambda made: zipped({k: v for k, v in members(made).items() if "tens" not in k}), "members are not a model's"),
         (lambda made: changed(made, lambda about: about["settings"].update(method="evil.py:Mine")), "its method is"),
+        (lambda made: changed(made, lambda about: about["settings"].update(memory=None)), "do not say its backbone"),
         (lambda made: changed(made, lambda about: about["lessons"].pop()), "lessons do not fit"),
         (lambda made: changed(made, lambda about: about["carried"]["parts"].update(erase=2.0)), "--erase 2 must be"),
         (lambda made: changed(made, lambda about: about["carried"]["parts"].update(evil=1)), "evil"),

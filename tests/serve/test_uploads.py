@@ -199,6 +199,7 @@ def test_only_our_own_files_are_swept_away(model: Asking, photos: Path, named: l
     of_a_class = model.beside / "classes" / named[0]
     ours = [model.beside / f"lesson-{16 * '0'}", of_a_class / f".{16 * 'a'}.png.01234567.part"]
     ours += [model.beside / f".{name}.json.01234567.part" for name in ("journal", f"upload-{16 * 'b'}")]
+    ours += [model.file.with_name(f".{model.file.name}.01234567.part")]
     theirs = [model.beside / "lesson-homework", of_a_class / ".draft.part", model.beside / ".notes.json.01234567.part"]
     for path in (*ours, *theirs):
         path.mkdir() if path.name.startswith("lesson") else path.write_text("x")

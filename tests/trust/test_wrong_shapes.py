@@ -119,3 +119,22 @@ def test_a_bad_run_is_not_gone_on_with(
         code, _, err = call(capsys, command, str(tmp_path / "run"))
         lines = [line for line in err.splitlines() if line.startswith("daydream: ")]
         assert (code, len(lines)) == (2, 1), err
+
+
+@pytest.mark.parametrize("name", ["net", "old"])
+def test_a_checkpoint_without_a_network_says_which(
+    half: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    run = Path(shutil.copytree(half, tmp_path / "run"))
+    edited(run / "checkpoint" / "latest.json", lambda info: info["state"]["nets"].pop(name))
+    code, _, err = call(capsys, "resume", str(run), "--quiet")
+    assert (code, f"no network '{name}'" in err, err.count("\n")) == (2, True, 1), err
+
+
+def test_a_whole_number_where_a_loss_was_is_a_number(
+    half: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(half, tmp_path / "run"))
+    edited(run / "checkpoint" / "latest.json", lambda info: info["partial"]["sums"].update(ce=2))
+    code, _, err = call(capsys, "resume", str(run), "--quiet")
+    assert code == 0, err

@@ -83,7 +83,7 @@ class Loop:
     def take_up(self, partial: Partial) -> None:
         """Stand where `partial` stands."""
         self.optimizer.load(partial.optimizer)
-        self.sums = {name: torch.tensor(value, device=self.state.device) for name, value in partial.sums.items()}
+        self.sums = {name: torch.tensor(float(value), device=self.state.device) for name, value in partial.sums.items()}
 
     def stands(self, epoch: int, step: int) -> Partial:
         """Return where the loop stands before a step, all that `take_up` needs; nothing goes on from what diverged."""

@@ -180,6 +180,8 @@ def _model(
     """Build a model of a file's content, once each part is known to fit the others."""
     settings = from_dict(ModelSettings, about["settings"])
     require(settings.method is None or settings.method in METHODS, f"its method is '{settings.method}'")
+    said = (settings.backbone, settings.cut, settings.memory)
+    require(None not in said, "its settings do not say its backbone, its cut or its memory")
     preprocessing = from_dict(Preprocessing, about["preprocessing"])
     require(len(preprocessing.mean) == len(preprocessing.std) == 3, "its preprocessing is not of three channels")
     require(8 <= preprocessing.size <= preprocessing.canvas, "its image sizes do not fit")

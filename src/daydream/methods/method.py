@@ -363,7 +363,9 @@ def all_but_old_classes(state: State, name: str = "net") -> list[Group]:
 
 
 def network(state: State, name: str = "net") -> Network:
-    """Return a network of the state as what it is."""
+    """Return a network of the state as what it is; a checkpoint that was damaged may lack one."""
+    if name not in state.nets:
+        raise UserError(f"the state holds no network '{name}': its checkpoint is damaged, or no stage has made it yet")
     return cast(Network, state.nets[name])
 
 

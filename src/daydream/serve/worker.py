@@ -4,6 +4,7 @@ It is this module run as a program: it reads a line of JSON for each thing to do
 ends when its input does, so none outlives the server. What changes the model file holds the command line's lock.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO
 
 import torch
 
+from daydream import atomic
 from daydream.atomic import signature
 from daydream.engine import Interrupted
 from daydream.engine.display import Display, Place, StopSwitch
@@ -90,12 +92,19 @@ class Keeper:
         """Return the learner of the file as it is now, or a new one where there is none."""
         from daydream.learner import opening
 
+        if self.learner is None:
+            self.tidy()
         now = signature(self.path)
         if self.learner is None or now != self.read:
             torch.manual_seed(0)  # a network without published weights is the same each time
             self.learner = opening.load(self.path) if now else self.new(opening)
             self.read = now
         return self.learner
+
+    def tidy(self) -> None:
+        """Take away what a killed process had begun to write of the file, unless another is writing it now."""
+        with contextlib.suppress(UserError), taught(self.path):
+            atomic.sweep(self.path)
 
     def new(self, opening: Any) -> Any:
         """Return a learner that knows nothing; a picture has its ID before the first lesson, so the size is chosen."""
@@ -107,6 +116,7 @@ class Keeper:
     def changed(self, what: str, words: dict[str, Any]) -> None:
         """Change the model, and write its file: whole, or not at all."""
         with taught(self.path):
+            atomic.sweep(self.path)
             learner = self.fresh()
             try:
                 self.change(learner, what, words)
