@@ -236,3 +236,12 @@ def test_large_pictures_are_decoded_one_at_a_time(
         assert most == [1]
         list(pool.map(lambda i: pictures.read(picture(i), 16), range(6)))
     assert most[0] > 1
+
+
+def test_a_move_of_what_is_not_kept_makes_no_folder_and_one_said_twice_is_one(model: Asking, photos: Path) -> None:
+    model.upload(photos / "first")
+    [first, *_] = model("GET")["classes"][0]["pictures"]
+    pictures.Pictures(model.file).move([16 * "0"], "nobody")  # learnt by the command line, which keeps none
+    assert not (model.beside / "classes" / "nobody").exists()
+    model("POST", "/pictures/move", json={"ids": [first, first], "to": "cat"})
+    assert [path.stem for path in (model.beside / "classes" / "cat").iterdir()] == [first]

@@ -157,13 +157,16 @@ class Pictures:
                 self._seen = None
 
     def move(self, ids: Iterable[str], label: str) -> None:
-        """Put pictures into a class."""
+        """Put pictures into a class; where none of them is kept, no folder is made."""
         with self.lock:
-            known, folder = self.all(), self._place(label)
-            for one in ids:
-                if (kept := known.get(one)) is not None and kept.label != label:
-                    os.replace(kept.path, folder / kept.path.name)
-                    self._without(kept.path.parent)
+            known = self.all()
+            going = [known[one] for one in dict.fromkeys(ids) if one in known and known[one].label != label]
+            if not going:
+                return
+            folder = self._place(label)
+            for kept in going:
+                os.replace(kept.path, folder / kept.path.name)
+                self._without(kept.path.parent)
             atomic.settle_folder(folder)
             self._seen = None
 
