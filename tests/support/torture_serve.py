@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ class Server:
         self.client.post(f"{URL}/lessons", json={}).raise_for_status()
         until(lambda: self.model()["lesson"]["state"] != "running", "the lesson does not end")
         assert self.model()["lesson"]["state"] == "done", self.model()["lesson"]
+
+    def do(self, what: str, folder: Path) -> None:
+        """Do one of the things that are killed."""
+        {"upload": partial(self.upload, folder), "lesson": self.teach, "undo": self.undo}[what]()
 
     def undo(self) -> None:
         self.client.post(f"{URL}/undo").raise_for_status()
@@ -160,7 +165,11 @@ class Serving:
                 server.kill()
                 return wrong
             classes = len(predictions(models, self.photos)[0])
-            what, act = self.chosen(server, classes)
+            what = "upload" if self.dice.random() < 0.3 else "undo" if classes == 3 else "lesson"
+            if what == "lesson":  # of an upload that was killed some pictures may be there, and make another lesson
+                server.upload(self.photos / "third")
+                known = self.pictures[3]
+            act = partial(server.do, what, self.photos / "third")
             last, inside = time.monotonic() + self.dice.uniform(0, self.seconds[what]), self.dice.random() < self.inside
             moment = (lambda: writing(models)) if inside else (lambda last=last: time.monotonic() > last)
             acknowledged = server.killed_in(act, moment)
@@ -171,18 +180,6 @@ class Serving:
                 after = 3 if what == "lesson" else 2
                 may = {after} if acknowledged else {2, 3}
         return self.finished(Server(models), known, may)
-
-    def chosen(self, server: Server, classes: int) -> tuple[str, Callable[[], object]]:
-        """Return something to ask of a server as it is."""
-        if self.dice.random() < 0.3:
-            return "upload", lambda: server.upload(self.photos / "third")
-        here = server.kept()  # of an upload that was killed some pictures may be there: a lesson of these is another
-        whole = all(here.get(name) == count for name, count in self.pictures[3].items())
-        if whole and any(row["waiting"] for row in server.model()["classes"]):
-            return "lesson", server.teach
-        if classes == 3:
-            return "undo", server.undo
-        return "upload", lambda: server.upload(self.photos / "third")
 
     def finished(self, server: Server, known: dict[str, int], may: set[int]) -> str:
         wrong = self.wrong(server, known, may)
