@@ -165,10 +165,12 @@ class Serving:
                 server.kill()
                 return wrong
             classes = len(predictions(models, self.photos)[0])
-            what = "upload" if self.dice.random() < 0.3 else "undo" if classes == 3 else "lesson"
-            if what == "lesson":  # of an upload that was killed some pictures may be there, and make another lesson
+            what = self.dice.choice(("upload", "lesson", "undo"))
+            if what != "upload":  # of an upload that was killed some pictures may be there, and make another lesson
                 server.upload(self.photos / "third")
                 known = self.pictures[3]
+            if (what, classes) in (("undo", 2), ("lesson", 3)):
+                (server.teach if classes == 2 else server.undo)()
             act = partial(server.do, what, self.photos / "third")
             last, inside = time.monotonic() + self.dice.uniform(0, self.seconds[what]), self.dice.random() < self.inside
             moment = (lambda: writing(models)) if inside else (lambda last=last: time.monotonic() > last)
