@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from daydream.errors import UserError, unknown
 from daydream.learner.calibration import fit_temperature, rejection_threshold
 from daydream.learner.known import Known, among, joined, nearest_other, ordered, ranks, summed
-from daydream.learner.rejection import MOST, check_share, knownness, nearest_cosine
+from daydream.learner.rejection import MOST, check_share, knownness
 from daydream.nets.ridge import Fit, Ridge, Sums, fit_best, fit_sums, normalised
 from daydream.settings import require
 
@@ -217,8 +218,9 @@ def looks(model: ExactModel, features: Tensor) -> Tensor:
     known = model.known.features
     if known is None:
         return probabilities(model, features).amax(1)
-    nearest = nearest_cosine(features.numpy(), (part.numpy() for part in known.split(ROWS)))
-    return torch.from_numpy(knownness(scores(model, features).cpu().numpy(), nearest))
+    own = normalize(features)  # by torch: threads of two libraries in turns hold each other up
+    nearest = torch.stack([(own @ normalize(part).T).amax(1) for part in known.split(ROWS)]).amax(0)
+    return torch.from_numpy(knownness(scores(model, features).cpu().numpy(), nearest.double().numpy()))
 
 
 def calibrated(model: ExactModel, features: Tensor, labels: Tensor) -> ExactModel:

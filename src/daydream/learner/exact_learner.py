@@ -281,7 +281,7 @@ class ExactLearner:
 
     def judged(self, images: ImageSet) -> Tensor:
         """Return calibrated probabilities [N, C] of images stored as the learner stores them."""
-        return self.told(images)[0]
+        return exact.probabilities(self.taught, self.embed.computed(images.pixels, padded=False))
 
     def told(self, images: ImageSet) -> tuple[Tensor, Tensor]:
         """Return probabilities [N, C] of images stored as the learner stores them, and how known each looks [N]."""

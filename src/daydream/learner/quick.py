@@ -24,7 +24,7 @@ from daydream.data.decode_pool import few_at_a_time
 from daydream.errors import UserError
 from daydream.export.runtime import onnxruntime
 from daydream.learner.exact_words import About, Newer, check_model, words_of
-from daydream.learner.rejection import check_share, knownness, nearest_cosine, threshold
+from daydream.learner.rejection import check_share, knownness, nearest_cosine, threshold, unit
 
 log = logging.getLogger("daydream")
 
@@ -90,7 +90,7 @@ class Quick:
                     return highest
                 kept = file.get_slice(KEPT)
                 count = kept.get_shape()[0]
-                parts = (kept[row : min(row + ROWS, count)] for row in range(0, count, ROWS))
+                parts = (unit(kept[row : min(row + ROWS, count)]) for row in range(0, count, ROWS))
                 found = knownness(scores, nearest_cosine(features, parts))
         except DAMAGE as error:
             raise UserError(f"{self.file} cannot be read: {' '.join(str(error).split())}") from error

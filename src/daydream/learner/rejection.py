@@ -28,18 +28,18 @@ def knownness(scores: NDArray[Any], nearest: NDArray[Any]) -> NDArray[np.float64
 
 
 def nearest_cosine(features: NDArray[Any], kept: Iterable[NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the cosine [N] of features [N, D] to the nearest of kept ones, which come in parts [K, D]."""
-    found = np.full(len(features), -1.0)
-    unit = _unit(features)
+    """Return the cosine [N] of features [N, D] to the nearest of kept ones, which come in parts [K, D] of length 1."""
+    found, own = np.full(len(features), -1.0), unit(features)
     for part in kept:
-        found = np.maximum(found, (unit @ _unit(part).T).max(1))
+        found = np.maximum(found, (own @ part.T).max(1))
     return found
 
 
-def _unit(rows: NDArray[Any]) -> NDArray[np.float32]:
+def unit(rows: NDArray[Any]) -> NDArray[np.float32]:
+    """Return rows of length 1."""
     rows = rows.astype(np.float32)
-    unit: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return unit
+    found: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return found
 
 
 def check_share(share: float) -> None:

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from daydream.data.decode import opened_bytes, square
 from daydream.export.runtime import onnxruntime
-from daydream.learner.rejection import knownness, nearest_cosine
+from daydream.learner.rejection import knownness, nearest_cosine, unit
 from daydream.serve import turns
 from daydream.serve.pictures import id_of
 
 MOST = 16
 """Pictures that pass the network at once."""
 TINY = 1e-12  # what torch's normalisation divides by at least
-ROWS = 8192
 """Kept pictures that are compared at once."""
 
 
@@ -97,7 +96,7 @@ class Predictor:
         self.ids = np.frombuffer(raw.get("digests", b""), np.int64)
         self.labels = np.frombuffer(raw.get("labels", b""), np.int64)
         features = np.frombuffer(raw.get("features", b""), np.float16)
-        self.features = features.reshape(len(self.ids), -1) if len(features) else None
+        self.features = unit(features.reshape(len(self.ids), -1)) if len(features) else None
         self.seconds: float = before.seconds if before is not None and kept else self._timed()
 
     def _timed(self) -> float:
@@ -125,8 +124,7 @@ class Predictor:
         p /= p.sum(axis=1, keepdims=True)
         if self.head is None or self.features is None:
             return Judged(p, p.max(axis=1), None if self.head is None else found)
-        kept = (self.features[row : row + ROWS] for row in range(0, len(self.ids), ROWS))
-        return Judged(p, knownness(scores, nearest_cosine(found, kept)), found)
+        return Judged(p, knownness(scores, nearest_cosine(found, [self.features])), found)
 
     def _run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
         with turns.running:
@@ -137,8 +135,6 @@ class Predictor:
         """Return the kept pictures nearest to a feature [D]."""
         if self.features is None or not count:
             return []
-        unit = (feature / max(float(np.linalg.norm(feature)), TINY)).astype(np.float32)
-        parts = [self.features[row : row + ROWS].astype(np.float32) @ unit for row in range(0, len(self.ids), ROWS)]
-        cosines = np.concatenate(parts)
+        cosines = self.features @ unit(feature[None])[0]
         nearest = np.argsort(-cosines, kind="stable")[:count]
         return [Neighbour(id_of(int(self.ids[i])), self.names[self.labels[i]], float(cosines[i])) for i in nearest]
