@@ -104,8 +104,9 @@ def judged(model: Path, words: Sequence[str], reject: float | None, device: str)
         found += probabilities
         rejected += [None] * len(probabilities) if threshold is None else [own < threshold for own in looks]
     if not kept:
-        path = "" if paths == [*words] else "".join(f"{path}: " for path in paths[:1])
-        reason = f" ({path}{failures[0]})" if paths else ""
+        reason = ""
+        if paths:
+            reason = f" ({failures[0]})" if paths == [*words] else f" ({paths[0]}: {failures[0]})"
         raise UserError(f"there is no image to judge in {' '.join(words[:3])}{reason}")
     if failures:
         log.warning("%s", skipped(paths, sorted(failures)))

@@ -37,8 +37,8 @@ def nearest_cosine(features: NDArray[Any], kept: Iterable[NDArray[Any]]) -> NDAr
 
 def unit(rows: NDArray[Any]) -> NDArray[np.float32]:
     """Return rows of length 1."""
-    rows = rows.astype(np.float32)
-    found: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    found: NDArray[np.float32] = rows.astype(np.float32)
+    found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
     return found
 
 

@@ -21,7 +21,6 @@ from daydream.serve.pictures import id_of
 MOST = 16
 """Pictures that pass the network at once."""
 TINY = 1e-12  # what torch's normalisation divides by at least
-"""Kept pictures that are compared at once."""
 
 
 @dataclass(frozen=True)

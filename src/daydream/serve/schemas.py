@@ -4,7 +4,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from daydream.serve.refusal import LONGEST
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+NewName = Annotated[str, Field(min_length=1, max_length=LONGEST)]
+"""What a class is to be called; one of the command line's may be longer."""
 Ids = Annotated[list[Annotated[str, Field(pattern="^[0-9a-f]{16}$")]], Field(min_length=1, max_length=10_000)]
 
 
@@ -29,12 +33,12 @@ class NewModel(Asked):
 
 class Rename(Asked):
     name: Name
-    to: Name
+    to: NewName
 
 
 class Merge(Asked):
     names: Annotated[list[Name], Field(min_length=2, max_length=1000)]
-    into: Name
+    into: NewName
 
 
 class Forget(Asked):
@@ -46,7 +50,7 @@ class Chosen(Asked):
 
 
 class Move(Chosen):
-    to: Name
+    to: NewName
 
 
 class LessonAsked(Asked):

@@ -87,24 +87,20 @@ class Keeper:
         self.path, self.made, self.switch, self.out = path, made, switch, out
         self.read: object = ""
         self.learner: Any = None
+        # What a killed process had begun to write of the file goes, unless another is writing it now.
+        with contextlib.suppress(UserError, OSError), taught(path):
+            atomic.sweep(path)
 
     def fresh(self) -> Any:
         """Return the learner of the file as it is now, or a new one where there is none."""
         from daydream.learner import opening
 
-        if self.learner is None:
-            self.tidy()
         now = signature(self.path)
         if self.learner is None or now != self.read:
             torch.manual_seed(0)  # a network without published weights is the same each time
             self.learner = opening.load(self.path) if now else self.new(opening)
             self.read = now
         return self.learner
-
-    def tidy(self) -> None:
-        """Take away what a killed process had begun to write of the file, unless another is writing it now."""
-        with contextlib.suppress(UserError), taught(self.path):
-            atomic.sweep(self.path)
 
     def new(self, opening: Any) -> Any:
         """Return a learner that knows nothing; a picture has its ID before the first lesson, so the size is chosen."""
@@ -116,7 +112,6 @@ class Keeper:
     def changed(self, what: str, words: dict[str, Any]) -> None:
         """Change the model, and write its file: whole, or not at all."""
         with taught(self.path):
-            atomic.sweep(self.path)
             learner = self.fresh()
             try:
                 self.change(learner, what, words)
