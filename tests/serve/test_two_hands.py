@@ -104,13 +104,13 @@ def test_a_lesson_is_cancelled_and_a_second_one_refused(
         model("POST", "/lessons", 202, json={"epochs": 10_000})
         assert "under way" in model("POST", "/lessons", 409, json={})["error"]
         assert "under way" in model("POST", "/rename", 409, json={"name": named[0], "to": "x"})["error"]
+        while not model("GET")["lesson"]["done"]:  # by then it holds the lock
+            time.sleep(0.1)
         code, _, err = call(capsys, "rename", str(model.file), named[0], "x")
         assert (code, "being taught by another process" in err) == (2, True)
         picture = next((photos / "first" / named[0]).iterdir())
         files = [("files", (picture.name, picture.read_bytes()))]
         assert model("POST", "/predict", files=files)[0]["classes"][0]["name"] in named[:2]
-        while not model("GET")["lesson"]["done"]:
-            time.sleep(0.1)
         assert model("DELETE", "/lessons/current")["state"] == "cancelled"
         assert not list(tmp_path.glob(".*.lesson"))
         assert model.file.read_bytes() == before
