@@ -57,6 +57,17 @@ def test_seeds_of_one_order_decide_nothing_and_other_orders_are_asked_for() -> N
     assert said == "not decided: +4.60 CNN over 3 pairs of 1 class order; at least 2 more class orders would be needed"
 
 
+def test_the_interval_holds_zero_where_nothing_is_decided_and_needs_as_many_replicates_as_a_verdict() -> None:
+    found = difference([[2.0], [-1.0], [1.5]])
+    assert found.interval is not None
+    reach = 4.303 * statistics.stdev([2.0, -1.0, 1.5]) / math.sqrt(3)  # t of two degrees of freedom, from a table
+    assert found.interval == pytest.approx((2.5 / 3 - reach, 2.5 / 3 + reach), abs=1e-3)
+    low, high = difference([[1.0], [2.0], [1.5], [1.9]]).interval or (0.0, 0.0)
+    assert 0 < low < 1.6 < high
+    assert difference([[3.0], [3.1]]).interval is None
+    assert difference([[3.0]]).interval is None
+
+
 def test_as_many_more_pairs_as_it_says_would_decide_and_one_fewer_would_not() -> None:
     gains = [2.0, -1.0, 1.5]
     mean, deviation = statistics.fmean(gains), statistics.stdev(gains)

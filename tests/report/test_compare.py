@@ -41,6 +41,7 @@ def test_the_command_pairs_by_order_and_gives_a_verdict(sides: tuple[Path, Path]
     assert "A: replay; B: ucir; 3 paired by class order and seed" in out
     assert "1 of A left out, without a partner" in out
     assert "B is better by 1.10 ± 0.06 NME over 3 pairs" in out
+    assert "+0.85 and +1.35" in out  # 4.303 standard errors to either side
 
 
 def test_options_may_stand_on_either_side_and_single_files_are_runs_too(sides: tuple[Path, Path], capsys: Any) -> None:
@@ -50,6 +51,7 @@ def test_options_may_stand_on_either_side_and_single_files_are_runs_too(sides: t
     assert code == 0
     assert (found["pairs"], found["nme"]["replicates"], found["nme"]["decided"]) == (3, 3, True)
     assert found["nme"]["difference"] == pytest.approx(-1.1)
+    assert found["nme"]["interval"] == pytest.approx([-1.3484, -0.8516], abs=1e-3)
     assert found["nme"]["verdict"].startswith("A is better by 1.10")
 
 

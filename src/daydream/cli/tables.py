@@ -93,10 +93,11 @@ def look_cells(row: Mapping[str, float]) -> list[str]:
 
 def compared_table(found: "Comparison") -> RenderableType:
     """Show two sides of runs, what sets them apart, and the verdicts."""
-    table = Table("accuracy", "A", "B", "B less A")
+    table = Table("accuracy", "A", "B", "B less A", "with 95 % between")
     for kind, one in found.found.items():
         a, b = found.means[kind]
-        table.add_row(f"average {kind.upper()}", number(a), number(b), one.text())
+        between = "–" if one.interval is None else "{:+.2f} and {:+.2f}".format(*one.interval)
+        table.add_row(f"average {kind.upper()}", number(a), number(b), one.text(), between)
     lines = [f"A: {found.names[0]}; B: {found.names[1]}; {found.pairs} paired by class order and seed"]
     lines += [f"they differ in {name}: {a} in A, {b} in B" for name, (a, b) in found.differs.items()]
     lines += [

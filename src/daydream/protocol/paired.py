@@ -33,6 +33,14 @@ class Difference:
         return self.replicates >= FEWEST and self.error is not None and _clears(self, self.replicates)
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """Return between what the difference lies, but for one time in twenty; None below the fewest replicates."""
+        if self.error is None or self.replicates < FEWEST:
+            return None
+        reach = quantile(self.replicates - 1) * self.error
+        return self.mean - reach, self.mean + reach
+
+    @property
     def more(self) -> int | None:
         """Return how many more replicates would decide, if they went on like this; None for more than can be said."""
         if self.decided:

@@ -71,6 +71,7 @@ class Comparison:
                 "b": round(self.means[kind][1], 4),
                 "difference": round(one.mean, 4),
                 "standard_error": None if one.error is None else round(one.error, 4),
+                "interval": None if one.interval is None else [round(end, 4) for end in one.interval],
                 "replicates": one.replicates,
                 "decided": one.decided,
                 "more": one.more,
