@@ -39,9 +39,10 @@ def lengthen(path: Path, tops: list[float]) -> None:
     path.write_text(json.dumps({**result, "tasks": rows, "forgetting_nme": 9.0}))
 
 
-def plan_from(place: Path, grid: str, choices: protocols.Choices = HERE) -> Plan:
+def plan_from(place: Path, grid: str, choices: protocols.Choices = HERE, *more: Path) -> Plan:
     every = grids.build(grid, choices)
-    return make_plan(grid, every, every, ["icarl"], place.parent / "out", find_results(place))
+    found = [find_results(one) for one in (place, *more)]
+    return make_plan(grid, every, every, ["icarl"], place.parent / "out", found)
 
 
 def done(plan: Plan) -> list[str]:
@@ -123,6 +124,16 @@ def test_two_results_in_two_folders_name_the_folders_to_choose_from(tmp_path: Pa
     assert str(error.value).endswith(f"name the folder to go by, --from {here} or --from {there}")
     assert "\n" not in str(error.value)
     assert done(plan_from(there, "depth")) == ["d1"]
+
+
+def test_of_several_places_the_first_that_has_a_run_counts(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    write(one / "a.json", THERE, "depth", "d1", 60.0)
+    write(other / "a.json", THERE, "depth", "d1", 67.0)
+    write(other / "b.json", THERE, "depth", "d2", 68.0)
+    both, turned = plan_from(one, "depth", HERE, other), plan_from(other, "depth", HERE, one)
+    assert done(both) == done(turned) == ["d1", "d2"]
+    assert [plan.jobs["d1"][0].made for plan in (both, turned)] == [str(one / "a.json"), str(other / "a.json")]
 
 
 def test_a_result_that_cannot_be_read_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -70,8 +70,12 @@ def reproduce(
         Path | None, typer.Option(help="folder of all grids of a scale; by default runs/reproduce/SCALE")
     ] = None,
     source: Annotated[
-        Path | None,
-        typer.Option("--from", help="folder of finished runs made elsewhere, or of their results, that count as done"),
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            help="folder of finished runs made elsewhere, or of their results, that count as done; "
+            "may be repeated, the first that has a run counts",
+        ),
     ] = None,
     classes: Annotated[
         list[str] | None, typer.Option("--class", help="of `features`: a class to draw; may be repeated")
@@ -98,7 +102,7 @@ def reproduce(
     assert values is not None
     asked = from_dict(GridSettings, values["grid"])
     shown = Shown(console(stderr=as_json or form is Format.md), form, as_json, quiet)
-    plan = planned(grid, asked, out, source, classes or [], whole=not no_run)
+    plan = planned(grid, asked, out, source or [], classes or [], whole=not no_run)
     if no_run:
         show_table({**document(plan, asked.choices.scale, {}), **draw_grid(plan)}, shown)
         return
@@ -119,7 +123,7 @@ SAME = "the same command goes on from here"
 
 
 def planned(
-    grid: str, asked: "GridSettings", out: Path | None, source: Path | None, classes: list[str], whole: bool
+    grid: str, asked: "GridSettings", out: Path | None, sources: list[Path], classes: list[str], whole: bool
 ) -> "Plan":
     """Return what is to be run; the `whole` grid is shown, or only the cells that are asked for."""
     from daydream.reproduce import grids
@@ -133,12 +137,12 @@ def planned(
     require(
         grid != "standin" or not asked.unlabeled, "--unlabeled: the pile of `standin` is what --root leaves unlabelled"
     )
-    require(grid != "features" or not source, "--from: `features` is drawn from a run's folder: give it as --out")
+    require(grid != "features" or not sources, "--from: `features` is drawn from a run's folder: give it as --out")
     folder = out or Path("runs") / "reproduce" / asked.scale
     require(not folder.exists() or folder.is_dir(), f"--out {folder} is a file: name a folder")
     every = grids.build(grid, asked.choices)
     chosen = grids.select(every, asked.words("cells"), asked.words("methods"))
-    found = find_results(source) if source else None
+    found = [find_results(source) for source in sources]
     if grid in DRAWN:
         from daydream.report.look import check_picture
 

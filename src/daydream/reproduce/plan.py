@@ -104,11 +104,11 @@ def make_plan(
     chosen: Sequence[Cell],
     orders: Sequence[str],
     out: Path,
-    found: Found | None = None,
+    found: Sequence[Found] = (),
 ) -> Plan:
     """Give every cell a job for each class order; check all settings before anything runs.
 
-    What was found elsewhere counts as done.
+    What was found elsewhere counts as done, the first find of a run before those after it.
     """
     jobs: dict[str, list[Job]] = {}
     for cell in cells:
@@ -117,8 +117,8 @@ def make_plan(
             for order in orders
             if cell.values is not None
         ]
-        if found:
-            jobs[cell.name] = take(jobs[cell.name], found)
+        for finds in found:
+            jobs[cell.name] = take(jobs[cell.name], finds)
     unique = {job.folder: job for cell in chosen for job in jobs[cell.name]}
     return Plan(grid, out, tuple(orders), cells, jobs, list(unique.values()))
 
