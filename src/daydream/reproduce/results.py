@@ -113,7 +113,8 @@ def protocol(plan: Plan, scale: Scale) -> str:
     counts = {values["run"]["steps"] for values in runs}
     steps = f" and {min(counts)} steps" if len(counts) == 1 else ""
     sizes = sorted({values["run"]["memory"] for values in runs}, reverse=True)
-    memory = " and ".join(f"{size:,}" for size in sizes)
+    *most, least = (f"{size:,}" for size in sizes)
+    memory = f"{', '.join(most)} and {least}" if most else least
     rule = "of each class" if run["budget"] == "per_class" else "by the rule total for every method"
     limits = {values["run"]["tasks"] for values in runs} - {None}
     tasks = f", the first {min(limits)} tasks" if limits else ""
