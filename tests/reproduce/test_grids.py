@@ -201,13 +201,14 @@ def controls_of(choices: protocols.Choices) -> dict[str, Config]:
 
 def test_controls_differ_from_the_generators_in_one_setting_and_all_have_soft_labels_too() -> None:
     cells = controls_of(SMALL)
-    assert len(cells) == 13
+    assert len(cells) == 14
     usual = cells["generators"].to_json()
     for name in ("hard", "equal-weights", "exemplar-copies", "real-maps"):
         assert changed(usual, cells[name].to_json()) == ["imagination.counterparts_from"]
-    for name in set(cells) - {"no-pile"}:
+    for name in set(cells) - {"no-pile", "suited"}:
         if not name.endswith("+soft"):
             assert changed(cells[name].to_json(), cells[f"{name}+soft"].to_json()) == ["pile.pile_soft"]
+    assert changed(cells["taught"].to_json(), cells["suited"].to_json()) == ["pile.pile_distill", "pile.pile_teach"]
     assert {(found.run.memory, found.run.budget, found.run.tasks) for found in cells.values()} == {(5, "per_class", 6)}
     assert [name for name, found in cells.items() if found.carried.oracle] == ["real-maps", "real-maps+soft"]
     assert {found.carried.pile_distill for name, found in cells.items() if name != "no-pile"} == {0.5}

@@ -108,6 +108,7 @@ def controls(choices: Choices, tasks: int | None) -> list[Cell]:
     rows: dict[str, tuple[str, str, dict[str, Values]]] = {
         "no-pile": ("replay", "no pile", {}),
         "taught": ("replay", "pile taught", TAUGHT),
+        "suited": ("replay", "pile taught, weights that suit", {"pile": SUITED}),
         "generators": ("imagine", "generators", {}),
         **{
             name: ("imagine", row, {"imagination": {"counterparts_from": source}})
@@ -121,7 +122,7 @@ def controls(choices: Choices, tasks: int | None) -> list[Cell]:
     }
     found = []
     for name, (method, row, sections) in rows.items():
-        for soft in (False, True) if name != "no-pile" else (False,):
+        for soft in (False,) if name in ("no-pile", "suited") else (False, True):
             pile = {**sections.get("pile", {}), **(SOFT if soft else {})}
             given = {**sections, "run": per_class(FEW), **({"pile": pile} if pile else {})}
             found.append(
@@ -140,6 +141,7 @@ CONTRASTS = {
     "controls": (
         ("taught", "no-pile"),
         ("taught+soft", "taught"),
+        ("suited", "taught+soft"),
         ("generators", "equal-weights"),
         ("generators+soft", "equal-weights+soft"),
         ("hard", "equal-weights"),
